@@ -1,0 +1,114 @@
+"""Multi-draft speculative decoding: acceptance bounds and lossless verifiers.
+
+Data flows one way: probabilities -> draft distribution -> bound or plan -> verification.
+
+>>> import mdsd
+>>> draft = mdsd.WithReplacement([0.2, 0.5, 0.3], num_drafts=2)
+>>> target = [0.5, 0.3, 0.2]
+>>> round(mdsd.acceptance_bound(target, draft).value, 12)
+0.86
+>>> plan = mdsd.get_verifier("optimal").plan(target, draft)
+>>> round(plan.acceptance_rate, 12)
+0.86
+>>> plan.verify(draft.sample(rng=0), rng=0)
+Verification(token_id=0, accept_index=-1)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+import solvers as _solvers
+
+if getattr(_solvers, "__distribution__", None) != "mdsd":
+    raise ImportError(
+        f"the package 'solvers' at {getattr(_solvers, '__file__', 'an unknown place')} does not "
+        "belong to mdsd: another package of that name has overwritten it or comes first on the "
+        "path; install mdsd into an environment of its own"
+    )
+
+from mdsd._version import __version__
+from mdsd.bounds import AcceptanceBound, acceptance_bound
+from mdsd.drafts import (
+    DraftDistribution,
+    ExplicitDraft,
+    GreedyDraft,
+    IndependentDrafts,
+    SpecHubDraft,
+    TopKDraft,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd.errors import (
+    InvalidArgumentError,
+    InvalidDistributionError,
+    InvalidTokenError,
+    MdsdError,
+    SolverError,
+    UnsupportedError,
+)
+from mdsd.filters import filter_probs, probs_from_logits
+from mdsd.verifiers import (
+    GreedyVerifier,
+    KSeqVerifier,
+    NaiveTreeVerifier,
+    NaiveVerifier,
+    OptimalVerifier,
+    Plan,
+    RRSVerifier,
+    SingleDraftVerifier,
+    SpecHubVerifier,
+    Verification,
+    Verifier,
+    get_verifier,
+    verifier_names,
+)
+
+
+__all__ = [
+    "AcceptanceBound",
+    "DraftDistribution",
+    "ExplicitDraft",
+    "GreedyDraft",
+    "GreedyVerifier",
+    "IndependentDrafts",
+    "InvalidArgumentError",
+    "InvalidDistributionError",
+    "InvalidTokenError",
+    "KSeqVerifier",
+    "MdsdError",
+    "NaiveTreeVerifier",
+    "NaiveVerifier",
+    "OptimalVerifier",
+    "Plan",
+    "RRSVerifier",
+    "SingleDraftVerifier",
+    "SolverError",
+    "SpecHubDraft",
+    "SpecHubVerifier",
+    "TopKDraft",
+    "UnsupportedError",
+    "Verification",
+    "Verifier",
+    "WithReplacement",
+    "WithoutReplacement",
+    "__version__",
+    "acceptance_bound",
+    "datasets",
+    "drafts",
+    "filter_probs",
+    "get_verifier",
+    "probs_from_logits",
+    "testing",
+    "verifier_names",
+    "verifiers",
+]
+
+_LAZY_MODULES = ("datasets", "testing")
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _LAZY_MODULES:
+        return import_module(f"mdsd.{name}")
+    raise AttributeError(f"module 'mdsd' has no attribute {name!r}")

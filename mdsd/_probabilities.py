@@ -1,0 +1,156 @@
+"""The one place where probability vectors are checked and renormalised.
+
+Mass may be off 1 by what the arithmetic of its type explains (`MASS_TOLERANCE`); within that it is
+renormalised in float64, beyond it the vector is refused. Negative entries are never forgiven.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import AnyArray, FloatArray, IntArray
+from mdsd.errors import InvalidDistributionError
+
+__all__ = ["MASS_TOLERANCE", "as_float_array", "check_probs", "check_same_vocab", "ratio_order"]
+
+MASS_TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-2}
+"""Largest accepted distance of a probability vector's sum from 1, by the type it came in."""
+
+
+def as_float_array(values: Any, name: str) -> tuple[AnyArray, str]:
+    """Read `values` as an array of real numbers.
+
+    Parameters
+    ----------
+    values : array_like
+        Anything numpy can read.
+    name : str
+        What to call it in an error.
+
+    Returns
+    -------
+    tuple of (ndarray, str)
+        The array in its own type, and the name of the type whose mass tolerance applies.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If it is missing or holds something other than real numbers.
+    """
+    if values is None:
+        raise InvalidDistributionError(
+            f"{name} is missing: give the probabilities the tokens were drawn from "
+            "(a deterministic draft is a TopKDraft, an ExplicitDraft or a one-hot vector)"
+        )
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InvalidDistributionError(f"{name} cannot be read as an array: {error}") from None
+    kind = array.dtype.name
+    if array.dtype.kind == "f" or kind == "bfloat16":
+        # Wider than float64 is cut to it, and so is held to its tolerance.
+        return array, kind if kind in MASS_TOLERANCE else "float64"
+    if array.dtype.kind in "iu":
+        return array, "float64"
+    raise InvalidDistributionError(f"{name} holds {kind} values; probabilities are real numbers")
+
+
+def _name_entry(name: str, index: tuple[int, ...]) -> str:
+    *row, column = index
+    place = f" row {', '.join(map(str, row))}" if row else ""
+    return f"{name}{place}: index {column}"
+
+
+def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
+    """Check probability vectors along the last axis and renormalise them in float64.
+
+    Parameters
+    ----------
+    values : array_like, shape (V,) for ``ndim=1``, (B, V) for ``ndim=2``, ...
+        Probabilities of each token.
+    name : str
+        What to call the argument in an error.
+    ndim : int, default 1
+        Number of axes expected.
+
+    Returns
+    -------
+    ndarray of float64
+        A new, contiguous, read-only array whose rows sum to 1.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If it is missing, empty, of the wrong shape, or holds NaN, infinite or negative entries or
+        a row whose mass is off 1 by more than `MASS_TOLERANCE`; the row and the value are named.
+
+    Examples
+    --------
+    >>> check_probs([1, 3], "target_probs")
+    Traceback (most recent call last):
+    ...
+    mdsd.errors.InvalidDistributionError: target_probs sums to 4, not to 1 within 1e-05 (float64)
+    """
+    array, kind = as_float_array(values, name)
+    if array.ndim != ndim:
+        expected = {1: "(V,)", 2: "(B, V)", 3: "(B, n, V)"}[ndim]
+        raise InvalidDistributionError(f"{name} has shape {array.shape}; expected {expected}")
+    if array.shape[-1] == 0:
+        raise InvalidDistributionError(f"{name} is empty: a vocabulary has at least one token")
+    probs = np.array(array, dtype=np.float64, order="C")
+    mass = probs.sum(axis=-1)
+    # One pass each; offenders are located only when there are some. NaN fails both comparisons.
+    if probs.size and not (probs.min() >= 0.0 and np.isfinite(mass).all()):
+        bad = np.argwhere(~((probs >= 0.0) & (probs < np.inf)))
+        if len(bad):
+            index = tuple(int(i) for i in bad[0])
+            raise InvalidDistributionError(
+                f"{_name_entry(name, index)} is {float(probs[index])!r}; "
+                "probabilities are finite and not negative"
+            )
+    off = np.abs(mass - 1.0) > MASS_TOLERANCE[kind]
+    if off.any():
+        row = np.argwhere(off)[0]
+        where = f"{name} row {', '.join(str(int(i)) for i in row)}" if ndim > 1 else name
+        total = mass[tuple(row)] if ndim > 1 else mass
+        raise InvalidDistributionError(
+            f"{where} sums to {float(total):.10g}, not to 1 within {MASS_TOLERANCE[kind]:g} ({kind})"
+        )
+    probs /= mass[..., np.newaxis]
+    probs.setflags(write=False)
+    return probs
+
+
+def check_same_vocab(target_probs: FloatArray, vocab_size: int) -> None:
+    """Refuse a target and a draft over vocabularies of different length.
+
+    Raises
+    ------
+    InvalidDistributionError
+        Naming both lengths.
+    """
+    if target_probs.shape[-1] != vocab_size:
+        raise InvalidDistributionError(
+            f"target_probs has {target_probs.shape[-1]} tokens but draft_probs has {vocab_size}; "
+            "append zeros to the shorter one if its missing tokens cannot occur"
+        )
+
+
+def ratio_order(numerator: FloatArray, denominator: FloatArray) -> IntArray:
+    """Sort tokens by ``numerator / denominator``, largest first, ties to the lowest id.
+
+    A token with denominator 0 counts as infinite, unless its numerator is 0 too: then it comes
+    last, among the tokens of ratio 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ratio_order(np.array([0.2, 0.5, 0.0, 0.3]), np.array([0.2, 0.0, 0.0, 0.8])).tolist()
+    [1, 0, 3, 2]
+    """
+    ratio = np.zeros_like(numerator)
+    with np.errstate(divide="ignore", over="ignore"):
+        np.divide(numerator, denominator, out=ratio, where=numerator > 0.0)
+    return np.argsort(-ratio, kind="stable")

@@ -1,0 +1,71 @@
+"""Random generators: drafting and verifying never share a stream, whatever seed both are given."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from mdsd._typing import FloatArray, IntArray
+from mdsd.errors import InvalidArgumentError
+
+__all__ = ["RandomSource", "draw_tokens", "generator"]
+
+RandomSource = np.random.Generator | int | None
+"""A generator, an integer seed, or None for fresh entropy from the operating system."""
+
+_STREAMS = {"draft": 1, "verify": 2, "study": 3}
+
+
+def generator(
+    rng: RandomSource, stream: Literal["draft", "verify", "study"]
+) -> np.random.Generator:
+    """Turn what the caller gave into a generator of the named stream.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator, int or None
+        A generator is used as it is. The same integer gives independent streams for drafting and
+        for verifying. None draws fresh entropy; numpy's global state is never touched.
+    stream : {"draft", "verify", "study"}
+        What the numbers are for.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If `rng` is none of these.
+    """
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if rng is None:
+        return np.random.default_rng()
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool) and rng >= 0:
+        return np.random.default_rng(
+            np.random.SeedSequence(int(rng), spawn_key=(_STREAMS[stream],))
+        )
+    raise InvalidArgumentError(
+        f"rng is {rng!r}; expected a numpy.random.Generator, a seed >= 0, or None"
+    )
+
+
+def draw_tokens(weights: FloatArray, uniforms: Any) -> IntArray:
+    """Draw token ids by the inverse of the cumulative distribution, in token order.
+
+    Parameters
+    ----------
+    weights : ndarray, shape (V,)
+        Masses >= 0 in float64, not necessarily normalised, at least one positive.
+    uniforms : array_like, any shape
+        Numbers in [0, 1).
+
+    Returns
+    -------
+    ndarray of int64
+        One id for each number. Buckets are half-open, and a token without mass is never drawn,
+        not even when rounding lets the last bucket end short of the draw.
+    """
+    cumulative = np.cumsum(weights)
+    total = cumulative[-1]
+    found = np.searchsorted(cumulative, np.asarray(uniforms) * total, side="right")
+    # The first id at which the sum reaches its total is the last one with mass.
+    return np.minimum(found, np.searchsorted(cumulative, total, side="left")).astype(np.int64)

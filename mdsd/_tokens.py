@@ -1,0 +1,98 @@
+"""The one place where drafted token ids are checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import BoolArray, IntArray
+from mdsd.errors import InvalidTokenError
+
+__all__ = ["check_token_ids", "refuse_impossible"]
+
+
+def _row_name(name: str, index: tuple[int, ...]) -> str:
+    return f"{name} row {', '.join(map(str, index))}" if index else name
+
+
+def check_token_ids(
+    draft_token_ids: Any,
+    *,
+    num_drafts: int,
+    vocab_size: int,
+    ndim: int | None = None,
+    name: str = "draft_token_ids",
+) -> IntArray:
+    """Check the type, shape and range of drafted token ids.
+
+    Parameters
+    ----------
+    draft_token_ids : array_like of int, shape (..., n)
+        Token ids in draft order.
+    num_drafts, vocab_size : int
+        n and V.
+    ndim : int, optional
+        Number of axes expected; any number from 1 up by default.
+    name : str, default "draft_token_ids"
+        What to call the argument in an error.
+
+    Returns
+    -------
+    ndarray of int64, shape (..., n)
+
+    Raises
+    ------
+    InvalidTokenError
+        If they are not integers (bool and float are refused, even whole ones), of the wrong
+        shape, or outside ``0 .. V - 1``.
+    """
+    try:
+        ids = np.asarray(draft_token_ids)
+    except (TypeError, ValueError) as error:
+        raise InvalidTokenError(f"{name} cannot be read as an array: {error}") from None
+    if ids.size == 0 and ids.dtype.kind == "f":
+        ids = ids.astype(np.int64)  # an empty list reads as float64
+    if ids.dtype.kind not in "iu":
+        raise InvalidTokenError(f"{name} holds {ids.dtype.name} values; token ids are integers")
+    wrong_axes = ids.ndim == 0 if ndim is None else ids.ndim != ndim
+    if wrong_axes or ids.shape[-1] != num_drafts:
+        leading = "..., " if ndim is None else "B, " if ndim == 2 else ""
+        expected = f"({leading}{num_drafts}{',' if ndim == 1 else ''})"
+        raise InvalidTokenError(
+            f"{name} has shape {ids.shape}; expected {expected} for {num_drafts} drafts"
+        )
+    outside = (ids < 0) | (ids >= vocab_size)
+    if outside.any():
+        index = tuple(int(i) for i in np.argwhere(outside)[0])
+        raise InvalidTokenError(
+            f"{_row_name(name, index[:-1])}: id {ids[index]} at position {index[-1]} "
+            f"is outside 0..{vocab_size - 1}"
+        )
+    return ids.astype(np.int64, copy=False)
+
+
+def refuse_impossible(ids: IntArray, possible: BoolArray, draft_name: str) -> None:
+    """Refuse tuples that the draft distribution cannot have produced.
+
+    Parameters
+    ----------
+    ids : ndarray of int64, shape (..., n)
+        Checked token ids.
+    possible : ndarray of bool, shape (...)
+        Which tuples can be drawn.
+    draft_name : str
+        Name of the draft distribution, for the message.
+
+    Raises
+    ------
+    InvalidTokenError
+        Naming the first impossible row.
+    """
+    if np.all(possible):
+        return
+    index = tuple(int(i) for i in np.argwhere(~np.asarray(possible))[0])
+    where = _row_name("draft_token_ids", index)
+    raise InvalidTokenError(
+        f"{where}: {ids[index].tolist()} cannot be drawn from the {draft_name} draft distribution"
+    )

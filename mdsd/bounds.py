@@ -1,0 +1,309 @@
+"""Acceptance bounds: the largest acceptance probability of any lossless verifier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mdsd._probabilities import check_probs, check_same_vocab, ratio_order
+from mdsd._typing import FloatArray, IntArray
+from mdsd.drafts import DraftDistribution
+from mdsd.drafts.base import DeclaredDraft
+from mdsd.errors import InvalidArgumentError, SolverError, UnsupportedError
+
+if TYPE_CHECKING:
+    from solvers.polymatroid import OrderLottery
+    from solvers.transport import TransportInstance, TransportSolution
+
+__all__ = [
+    "MAX_LOTTERY_TOKENS",
+    "MAX_PAIRS",
+    "AcceptanceBound",
+    "acceptance_bound",
+    "check_search_options",
+    "find_lottery",
+]
+
+MAX_PAIRS = 300_000
+"""Most pairs (drafted token, tuple) in an explicit formulation."""
+
+MAX_SUBSET_TOKENS = 18
+"""Most tokens among which subset selection is exhaustive."""
+
+MAX_LOTTERY_TOKENS = 512
+"""Largest vocabulary for which the minimum-norm point is searched token by token."""
+
+
+@dataclass(frozen=True, eq=False)
+class AcceptanceBound:
+    """The largest acceptance probability of a lossless verifier, with its certificate.
+
+    Attributes
+    ----------
+    value : float
+        alpha*, in [0, 1]; where a search stopped early, the certified upper bound.
+    subset : ndarray of int64
+        Ascending token ids of the H of formulation (8) with ``1 + p(H) - Q(H) = value``.
+    method : str
+        Formulation that gave it.
+    gap : float
+        Certified distance to an acceptance that is attained; 0.0 for closed forms and for explicit
+        formulations, whose solutions are verified.
+    """
+
+    value: float
+    subset: IntArray
+    method: str
+    gap: float
+
+
+def acceptance_bound(
+    target_probs: Any,
+    draft: DraftDistribution,
+    *,
+    method: str = "auto",
+    tolerance: float = 1e-9,
+    max_iterations: int | None = None,
+) -> AcceptanceBound:
+    """Compute the acceptance bound alpha* of a draft distribution.
+
+    Parameters
+    ----------
+    target_probs : array_like, shape (V,)
+        Law of the next token under the target model.
+    draft : DraftDistribution
+        Joint law of the drafts.
+    method : str, default "auto"
+        ``prefix``: best prefix of tokens by target/draft ratio (q-convex laws and the greedy,
+        SpecHub and top-k drafts, any vocabulary). ``lp``: relaxed transport LP with HiGHS.
+        ``cvxpy``: the same LP stated in cvxpy. ``matching``: b-matching by maximum flow. ``cover``:
+        its dual, the weighted vertex cover. ``subset``: exhaustive, in exact arithmetic.
+        ``submodular``: minimum-norm point of the base polytope. ``auto`` takes ``prefix`` where it
+        applies, else ``submodular``, else ``lp``.
+    tolerance : float, default 1e-9
+        Gap at which ``submodular`` stops.
+    max_iterations : int, optional
+        Most orders ``submodular`` evaluates.
+
+    Returns
+    -------
+    AcceptanceBound
+        Explicit methods have checked their solution against the original problem.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If `target_probs` is not a probability vector of the draft's length.
+    InvalidArgumentError
+        If `method`, `tolerance` or `max_iterations` is out of range.
+    UnsupportedError
+        If `method` does not apply to this draft distribution at this size; names those that do.
+    SolverError
+        If a solver found no solution that passes verification.
+
+    Notes
+    -----
+    Hu et al., "Towards Optimal Multi-draft Speculative Decoding": eq. (7) transport, (8) subset
+    selection, (9) relaxed LP, (10) vertex cover.
+
+    Examples
+    --------
+    >>> from mdsd import WithReplacement, acceptance_bound
+    >>> bound = acceptance_bound([0.5, 0.3, 0.2], WithReplacement([0.2, 0.5, 0.3], 2))
+    >>> round(bound.value, 12), bound.subset.tolist(), bound.method
+    (0.86, [1, 2], 'prefix')
+    """
+    if method != "auto" and method not in _METHODS:
+        raise InvalidArgumentError(
+            f"method is {method!r}; expected one of auto, {', '.join(_METHODS)}"
+            + _suggestion(method, ("auto", *_METHODS))
+        )
+    check_search_options(tolerance, max_iterations)
+    if not isinstance(draft, DraftDistribution):
+        raise InvalidArgumentError(
+            f"draft is {type(draft).__name__}; expected a DraftDistribution such as WithReplacement"
+        )
+    target = check_probs(target_probs, "target_probs")
+    check_same_vocab(target, draft.vocab_size)
+    problem = _Problem(target, draft, tolerance, max_iterations)
+    if method == "auto":
+        method = next((name for name in _AUTO if _obstacle(name, problem) is None), "lp")
+    obstacle = _obstacle(method, problem)
+    if obstacle is not None:
+        others = [name for name in _METHODS if _obstacle(name, problem) is None]
+        raise UnsupportedError(
+            f"method {method!r} does not apply to the {draft.name} draft distribution here: "
+            f"{obstacle}; methods that apply: {', '.join(others) or 'none at this size'}"
+        )
+    return _METHODS[method](problem)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """A checked request."""
+
+    target: FloatArray
+    draft: DraftDistribution
+    tolerance: float
+    max_iterations: int | None
+
+
+def _suggestion(name: str, known: tuple[str, ...]) -> str:
+    close = get_close_matches(str(name), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def check_search_options(tolerance: Any, max_iterations: Any) -> None:
+    """Check the options of a search.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If `tolerance` is not a finite number >= 0 or `max_iterations` not an integer >= 1 or None.
+    """
+    real = isinstance(tolerance, (int, float, np.floating, np.integer))
+    if not real or isinstance(tolerance, bool) or not 0.0 <= tolerance < np.inf:
+        raise InvalidArgumentError(f"tolerance is {tolerance!r}; expected a finite number >= 0")
+    if max_iterations is None:
+        return
+    whole = isinstance(max_iterations, (int, np.integer)) and not isinstance(max_iterations, bool)
+    if not whole or max_iterations < 1:
+        raise InvalidArgumentError(
+            f"max_iterations is {max_iterations!r}; expected an integer >= 1 or None"
+        )
+
+
+# --- what each formulation needs, and how it is called -----------------------------------------
+
+
+def _prefix(problem: _Problem) -> AcceptanceBound:
+    from solvers.prefix import best_prefix
+
+    order = problem.draft.prefix_order(problem.target)
+    if order is None:
+        raise UnsupportedError(f"no prefix order for {problem.draft.name}")
+    value, length = best_prefix(problem.target[order], problem.draft.hit_probs(order))
+    return AcceptanceBound(value, np.sort(order[length:]), "prefix", 0.0)
+
+
+def find_lottery(
+    target_probs: FloatArray,
+    draft: DraftDistribution,
+    *,
+    tolerance: float,
+    max_iterations: int | None,
+) -> OrderLottery:
+    """Search the minimum-norm lottery over priority orders for a checked target and draft.
+
+    Parameters
+    ----------
+    target_probs : ndarray of float64, shape (V,)
+    draft : DraftDistribution
+    tolerance, max_iterations
+        As for `acceptance_bound`.
+
+    Returns
+    -------
+    solvers.polymatroid.OrderLottery
+    """
+    from solvers.polymatroid import minimum_norm_lottery
+
+    first = draft.prefix_order(target_probs)
+    if first is None:
+        first = ratio_order(target_probs, draft.token_hit_probs())
+    return minimum_norm_lottery(
+        target_probs,
+        draft.hit_probs,
+        first,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+    )
+
+
+def _submodular(problem: _Problem) -> AcceptanceBound:
+    found = find_lottery(
+        problem.target,
+        problem.draft,
+        tolerance=problem.tolerance,
+        max_iterations=problem.max_iterations,
+    )
+    return AcceptanceBound(found.upper, np.flatnonzero(found.subset), "submodular", found.gap)
+
+
+def _instance(problem: _Problem) -> TransportInstance:
+    from solvers.transport import merge_tuples
+
+    ids, probs = problem.draft.tuple_arrays()
+    # What rounding left of the tuples' total would look like unfairness to an exact solver.
+    return merge_tuples(problem.target, ids, probs / probs.sum())
+
+
+def _explicit(name: str, module: str, function: str) -> Callable[[_Problem], AcceptanceBound]:
+    def solve(problem: _Problem) -> AcceptanceBound:
+        from importlib import import_module
+
+        from solvers.errors import SolverFailure
+
+        solver: Callable[[TransportInstance], TransportSolution]
+        solver = getattr(import_module(f"solvers.{module}"), function)
+        try:
+            solution = solver(_instance(problem))
+        except SolverFailure as failure:
+            raise SolverError(name, failure.status) from failure
+        value = min(max(solution.value, 0.0), 1.0)
+        return AcceptanceBound(value, np.flatnonzero(solution.subset), name, 0.0)
+
+    return solve
+
+
+_METHODS: dict[str, Callable[[_Problem], AcceptanceBound]] = {
+    "prefix": _prefix,
+    "submodular": _submodular,
+    "lp": _explicit("lp", "lp", "solve_lp"),
+    "cvxpy": _explicit("cvxpy", "lp", "solve_cvxpy"),
+    "matching": _explicit("matching", "matching", "solve_matching"),
+    "cover": _explicit("cover", "lp", "solve_cover"),
+    "subset": _explicit("subset", "subsets", "solve_subsets"),
+}
+_AUTO = ("prefix", "submodular", "lp")
+
+
+def _obstacle(method: str, problem: _Problem) -> str | None:
+    """Say why a method does not apply, or None where it does."""
+    draft = problem.draft
+    if method == "prefix":
+        if draft.prefix_order(problem.target) is None:
+            return "its optimal subset need not be a prefix of tokens sorted by target/draft"
+        return None
+    if method == "submodular":
+        if draft.vocab_size > MAX_LOTTERY_TOKENS:
+            return f"it has {draft.vocab_size} tokens; the limit is {MAX_LOTTERY_TOKENS}"
+        return None
+    obstacle = _too_many_pairs(draft)
+    if obstacle is None and method == "subset":
+        count = _undecided(problem)
+        if count > MAX_SUBSET_TOKENS:
+            return f"{count} tokens would give 2**{count} subsets; the limit is {MAX_SUBSET_TOKENS}"
+    return obstacle
+
+
+def _undecided(problem: _Problem) -> int:
+    """Count the tokens whose side is not settled by a zero mass."""
+    return int(np.count_nonzero((problem.target > 0.0) & (problem.draft.token_hit_probs() > 0.0)))
+
+
+def _too_many_pairs(draft: DraftDistribution) -> str | None:
+    if isinstance(draft, DeclaredDraft):
+        pairs = draft.count_pairs()
+        if pairs > MAX_PAIRS:
+            return f"it has about {pairs:.3g} pairs (token, set); the limit is {MAX_PAIRS:,}"
+        return None
+    try:
+        draft.tuples()
+    except UnsupportedError as error:
+        return str(error)
+    return None

@@ -1,0 +1,365 @@
+"""Next-token laws of a target and of its drafts on the same positions: embedded ones and a user's.
+
+`load` returns a data set that comes with the library, `read_npz` reads a file of one's own. Both
+give a `Dataset`, whose arrays are checked, float64 and read-only.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mdsd._probabilities import check_probs
+from mdsd._typing import AnyArray, FloatArray, IntArray
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError
+
+__all__ = ["Dataset", "load", "names", "read_npz"]
+
+Kind = Literal["logits", "probs"]
+
+_NAMES = ("smollm2",)
+_KEYS = frozenset(
+    {
+        "target_logits",
+        "target_probs",
+        "draft_logits",
+        "draft_probs",
+        "draft_names",
+        "token_ids",
+        "target_kept_mass",
+        "draft_kept_mass",
+        "provenance",
+    }
+)
+# Whatever a truncated, encrypted or forged archive makes zipfile, zlib and numpy raise.
+_READ_ERRORS = (
+    EOFError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+_Number = TypeVar("_Number", np.float64, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Laws of a target and of one or more drafts at N positions, over the same K tokens each.
+
+    Column k of a row is the same token for the target and for every draft. The columns may be a
+    selection of the vocabulary that differs from row to row: `token_ids` says which tokens they
+    are, and the kept masses how much of each model's probability they hold.
+
+    Attributes
+    ----------
+    name : str
+        Name of the data set, or the file's name without its ending.
+    target_logits : ndarray of float64, shape (N, K)
+        The target's logits, or its probabilities where `target_kind` is "probs".
+        A logit of -inf is a token of probability 0; padding is one, too.
+    draft_logits : mapping of str to ndarray of float64, shape (N, K)
+        The same for each draft model, in the order of the file.
+    token_ids : ndarray of int64, shape (N, K)
+        The vocabulary id of each column, -1 at padding.
+    target_kept_mass : ndarray of float64, shape (N,)
+        Probability, under the full law of the target, of the tokens in the row; 1 where the row
+        is the whole vocabulary.
+    draft_kept_mass : mapping of str to ndarray of float64, shape (N,)
+        The same for each draft model.
+    provenance : mapping
+        Where the numbers come from; empty if the file does not say.
+    target_kind, draft_kind : {"logits", "probs"}
+        What the arrays of that side hold.
+
+    Examples
+    --------
+    >>> from mdsd import datasets
+    >>> data = datasets.load("smollm2")
+    >>> data.num_positions, list(data.draft_logits)
+    (144, ['drop2', 'drop3', 'context32', 'context8', 'ngram'])
+    """
+
+    name: str
+    target_logits: FloatArray = field(repr=False)
+    draft_logits: Mapping[str, FloatArray] = field(repr=False)
+    token_ids: IntArray = field(repr=False)
+    target_kept_mass: FloatArray = field(repr=False)
+    draft_kept_mass: Mapping[str, FloatArray] = field(repr=False)
+    provenance: Mapping[str, Any] = field(repr=False)
+    target_kind: Kind
+    draft_kind: Kind
+
+    @property
+    def num_positions(self) -> int:
+        """N, the number of rows."""
+        return len(self.target_logits)
+
+    @property
+    def vocab_size(self) -> int:
+        """K, the number of columns."""
+        return int(self.target_logits.shape[1])
+
+
+def names() -> tuple[str, ...]:
+    """Names of the embedded data sets.
+
+    Returns
+    -------
+    tuple of str
+
+    Examples
+    --------
+    >>> names()
+    ('smollm2',)
+    """
+    return _NAMES
+
+
+def load(name: str) -> Dataset:
+    """Load an embedded data set.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`. "smollm2": SmolLM2-135M-Instruct and five drafts of its own vocabulary at
+        144 positions of varied text, the most probable tokens of each.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is no data set of that name.
+
+    Examples
+    --------
+    >>> data = load("smollm2")
+    >>> data.target_logits.shape == data.draft_logits["drop2"].shape == data.token_ids.shape
+    True
+    >>> bool(data.target_kept_mass.mean() > 0.99)
+    True
+    """
+    if name not in _NAMES:
+        close = difflib.get_close_matches(str(name), _NAMES, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InvalidArgumentError(f"unknown data set {name!r}; known: {', '.join(_NAMES)}{hint}")
+    with resources.as_file(resources.files("mdsd") / "data" / f"{name}.npz") as path:
+        return read_npz(path)
+
+
+def read_npz(path: str | os.PathLike[str]) -> Dataset:
+    """Read a target and its drafts from an `.npz` file.
+
+    Parameters
+    ----------
+    path : path-like
+        An archive as `numpy.savez` writes it, with
+
+        - `target_logits` or `target_probs`, shape (N, V);
+        - `draft_logits` or `draft_probs`, shape (N, V) or, for M draft models, (M, N, V).
+
+        Optional, as in the embedded files: `draft_names` (M,), else draft_0, draft_1, ...;
+        `token_ids` (N, V), else 0 to V - 1; `target_kept_mass` (N,) and `draft_kept_mass` (M, N),
+        else 1; `provenance`, a JSON object in a string. Other keys are not read.
+
+    Returns
+    -------
+    Dataset
+        Probabilities are renormalised in float64 within the mass tolerance of the type they are
+        stored in; logits are as in the file.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the file or a key is missing, or a key contradicts another.
+    InvalidDistributionError
+        If an array cannot be read or is not a table of laws: wrong shape or type, NaN, negative
+        probabilities, mass off 1, a logit of +inf, no logit above -inf. File, key, row and value
+        are named.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "mine.npz"
+    >>> np.savez(path, target_probs=[[0.5, 0.3, 0.2]], draft_logits=np.zeros((2, 1, 3)))
+    >>> data = read_npz(path)
+    >>> data.target_kind, data.draft_kind, list(data.draft_logits)
+    ('probs', 'logits', ['draft_0', 'draft_1'])
+    """
+    path = Path(path)
+    arrays, found = _read_arrays(path)
+    target_key, target_kind = _choose_key("target", found, path)
+    draft_key, draft_kind = _choose_key("draft", found, path)
+    target, drafts = arrays[target_key], arrays[draft_key]
+    _check_shapes(target_key, target, draft_key, drafts, path)
+
+    check = {"logits": _check_logits, "probs": _check_probs}
+    checked_target = check[target_kind](target, f"{path}: {target_key}")
+    labelled = (
+        {draft_key: drafts}
+        if drafts.ndim == 2
+        else {f"{draft_key}[{model}]": table for model, table in enumerate(drafts)}
+    )
+    checked_drafts = [
+        check[draft_kind](table, f"{path}: {label}") for label, table in labelled.items()
+    ]
+
+    num_drafts, (num_positions, vocab_size) = len(checked_drafts), target.shape
+    draft_names = _draft_names(arrays, num_drafts, path)
+    target_mass = np.ones(num_positions)
+    draft_mass = np.ones((num_drafts, num_positions))
+    token_ids = np.broadcast_to(np.arange(vocab_size), target.shape)
+    return Dataset(
+        name=path.stem,
+        target_logits=checked_target,
+        draft_logits=MappingProxyType(dict(zip(draft_names, checked_drafts, strict=True))),
+        token_ids=_extra(arrays, "token_ids", token_ids, path),
+        target_kept_mass=_extra(arrays, "target_kept_mass", target_mass, path),
+        draft_kept_mass=MappingProxyType(
+            dict(zip(draft_names, _extra(arrays, "draft_kept_mass", draft_mass, path), strict=True))
+        ),
+        provenance=MappingProxyType(_provenance(arrays, path)),
+        target_kind=target_kind,
+        draft_kind=draft_kind,
+    )
+
+
+def _read_arrays(path: Path) -> tuple[dict[str, AnyArray], list[str]]:
+    """Read the arrays of `_KEYS` that an archive holds; also list all its keys, for messages."""
+    try:
+        with path.open("rb") as stream:
+            # numpy would read an .npy file as well, and takes anything else for a pickle.
+            is_archive = zipfile.is_zipfile(stream)
+    except OSError as error:
+        raise InvalidArgumentError(f"{path}: {error.strerror}") from None
+    if not is_archive:
+        raise InvalidArgumentError(f"{path}: is not an .npz archive; numpy.savez writes one")
+
+    arrays: dict[str, AnyArray] = {}
+    key = "archive"
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            found = archive.files
+            for key in sorted(_KEYS.intersection(found)):
+                # A member of the archive that is no array comes as bytes.
+                arrays[key] = np.asarray(archive[key])
+    except _READ_ERRORS as error:
+        reason = " ".join(str(error).split())
+        raise InvalidDistributionError(f"{path}: {key} cannot be read: {reason}") from None
+    return arrays, found
+
+
+def _choose_key(side: str, found: list[str], path: Path) -> tuple[str, Kind]:
+    """Find the one key of a side, and what it holds."""
+    keys: dict[str, Kind] = {f"{side}_logits": "logits", f"{side}_probs": "probs"}
+    present = [key for key in keys if key in found]
+    if len(present) != 1:
+        problem = "needs one of" if not present else "needs only one of"
+        raise InvalidArgumentError(
+            f"{path}: {problem} {', '.join(keys)}; keys found: {', '.join(found) or 'none'}"
+        )
+    return present[0], keys[present[0]]
+
+
+def _check_shapes(
+    target_key: str, target: AnyArray, draft_key: str, drafts: AnyArray, path: Path
+) -> None:
+    """Check axes and types of both sides, and that they have the same positions and tokens."""
+    sides = ((target_key, target, "(N, V)"), (draft_key, drafts, "(N, V) or (M, N, V)"))
+    for key, values, expected in sides:
+        if values.dtype.kind not in "fiu":
+            raise InvalidDistributionError(
+                f"{path}: {key} holds {values.dtype} values; expected real numbers"
+            )
+        if values.ndim != 2 and not (values.ndim == 3 and key == draft_key):
+            raise InvalidDistributionError(
+                f"{path}: {key} has shape {values.shape}; expected {expected}"
+            )
+        if values.size == 0:
+            raise InvalidDistributionError(
+                f"{path}: {key} is empty: its shape is {values.shape}; expected {expected}"
+            )
+    for axis, word in ((-2, "positions"), (-1, "tokens")):
+        if target.shape[axis] != drafts.shape[axis]:
+            raise InvalidDistributionError(
+                f"{path}: {target_key} has {target.shape[axis]} {word} "
+                f"but {draft_key} has {drafts.shape[axis]}"
+            )
+
+
+def _check_probs(probs: AnyArray, label: str) -> FloatArray:
+    return check_probs(probs, label, ndim=2)
+
+
+def _check_logits(logits: AnyArray, label: str) -> FloatArray:
+    wide = np.array(logits, dtype=np.float64)
+    for bad, value in ((np.isnan(wide), "nan"), (wide == np.inf, "inf")):
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise InvalidDistributionError(
+                f"{label} row {row}: index {column} is {value}; logits are finite or -inf"
+            )
+    masked = np.flatnonzero((wide == -np.inf).all(axis=1))
+    if len(masked):
+        raise InvalidDistributionError(
+            f"{label} row {masked[0]} has empty support: every logit is -inf"
+        )
+    wide.setflags(write=False)
+    return wide
+
+
+def _draft_names(arrays: Mapping[str, AnyArray], num_drafts: int, path: Path) -> list[str]:
+    if "draft_names" not in arrays:
+        return [f"draft_{model}" for model in range(num_drafts)]
+    given = arrays["draft_names"]
+    if given.dtype.kind != "U" or given.shape != (num_drafts,) or len(set(given)) < num_drafts:
+        raise InvalidArgumentError(
+            f"{path}: draft_names must be {num_drafts} different strings, one for each draft model;"
+            f" got {given.tolist()!r}"
+        )
+    return [str(name) for name in given]
+
+
+def _extra(
+    arrays: Mapping[str, AnyArray], key: str, default: NDArray[_Number], path: Path
+) -> NDArray[_Number]:
+    """Read an optional array, of the shape and the kind of type (integer, float) of its default."""
+    values = arrays.get(key, default)
+    if values.shape != default.shape or not np.can_cast(values.dtype, default.dtype):
+        raise InvalidArgumentError(
+            f"{path}: {key} has shape {values.shape} of {values.dtype}; "
+            f"expected {default.shape} of {default.dtype}"
+        )
+    # No copy: the default ids are one row seen N times, and N copies of 150,000 ids are not small.
+    values = values.astype(default.dtype, copy=False)
+    values.setflags(write=False)
+    return values
+
+
+def _provenance(arrays: Mapping[str, AnyArray], path: Path) -> dict[str, Any]:
+    if "provenance" not in arrays:
+        return {}
+    try:
+        provenance = json.loads(str(arrays["provenance"]))
+    except json.JSONDecodeError:
+        provenance = None
+    if not isinstance(provenance, dict):
+        raise InvalidArgumentError(f"{path}: provenance is not a JSON object in a string")
+    return provenance

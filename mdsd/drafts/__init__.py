@@ -1,0 +1,24 @@
+"""Draft distributions: the joint law of the draft tokens of one step, each sampling AND declaring it."""
+
+from __future__ import annotations
+
+from mdsd.drafts.base import MAX_TUPLES, DraftDistribution
+from mdsd.drafts.explicit import ExplicitDraft
+from mdsd.drafts.greedy import GreedyDraft
+from mdsd.drafts.independent import IndependentDrafts
+from mdsd.drafts.spechub import SpecHubDraft
+from mdsd.drafts.top_k import TopKDraft
+from mdsd.drafts.with_replacement import WithReplacement
+from mdsd.drafts.without_replacement import WithoutReplacement
+
+__all__ = [
+    "MAX_TUPLES",
+    "DraftDistribution",
+    "ExplicitDraft",
+    "GreedyDraft",
+    "IndependentDrafts",
+    "SpecHubDraft",
+    "TopKDraft",
+    "WithReplacement",
+    "WithoutReplacement",
+]

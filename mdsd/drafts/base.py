@@ -1,0 +1,329 @@
+"""The base class of draft distributions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from math import factorial
+from typing import Any
+
+import numpy as np
+
+from mdsd._random import RandomSource, generator
+from mdsd._tokens import check_token_ids
+from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, UnsupportedError
+
+__all__ = [
+    "MAX_TUPLES",
+    "DeclaredDraft",
+    "DraftDistribution",
+    "check_num_drafts",
+    "check_order",
+    "check_size",
+    "require_support",
+]
+
+MAX_TUPLES = 1_000_000
+"""Most tuples that `DraftDistribution.tuples` enumerates."""
+
+
+class DraftDistribution(ABC):
+    """Joint law of the `num_drafts` tokens drafted in one step, over `vocab_size` token ids.
+
+    A user's own draft distribution derives from this class and gives `num_drafts`, `vocab_size`,
+    `hit_probs` and `sample`: that is enough for bounds and for the ``optimal`` verifier. There is
+    no ``__init__`` of the base class to call. Every further method has a default that either works
+    from those four or says what is missing.
+
+    Attributes
+    ----------
+    name : str
+        Name of the kind of law, as on the command line.
+    num_drafts : int
+        n, the number of tokens drafted together.
+    vocab_size : int
+        V, the number of token ids.
+
+    Examples
+    --------
+    A draft that proposes one of two fixed tokens, and nothing else:
+
+    >>> import numpy as np
+    >>> class CoinDraft(DraftDistribution):
+    ...     name, num_drafts, vocab_size = "coin", 1, 3
+    ...     def hit_probs(self, order):
+    ...         return np.concatenate([[0.0], np.cumsum(np.array([0.5, 0.5, 0.0])[order])])
+    ...     def sample(self, rng, size=None):
+    ...         shape = (1,) if size is None else (size, 1)
+    ...         return np.random.default_rng(rng).integers(0, 2, shape)
+    >>> CoinDraft().token_hit_probs().tolist()
+    [0.5, 0.5, 0.0]
+    """
+
+    name: str = "custom"
+    num_drafts: int
+    vocab_size: int
+
+    @abstractmethod
+    def sample(self, rng: RandomSource, size: int | None = None) -> IntArray:
+        """Draw the draft tokens of one step, or of `size` independent steps.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator, int or None
+            Source of randomness; an integer seeds the drafting stream.
+        size : int, optional
+            Number of steps.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,) or (size, n)
+            Token ids in draft order.
+        """
+
+    @abstractmethod
+    def hit_probs(self, order: Any) -> FloatArray:
+        """Probability that some draft is among the first k tokens of an order, for every k.
+
+        Parameters
+        ----------
+        order : array_like of int, shape (V,)
+            A permutation of the token ids.
+
+        Returns
+        -------
+        ndarray of float64, shape (V + 1,)
+            Entry k is f(first k tokens of `order`); entry 0 is 0.
+        """
+
+    def prob(self, draft_token_ids: Any) -> FloatArray:
+        """Probability of an ordered tuple of draft tokens.
+
+        Parameters
+        ----------
+        draft_token_ids : array_like of int, shape (..., n)
+            Token ids in draft order.
+
+        Returns
+        -------
+        ndarray of float64, shape (...)
+            0 for a tuple that cannot be drawn.
+
+        Raises
+        ------
+        InvalidTokenError
+            If an id is not an integer in ``0 .. V - 1``.
+        UnsupportedError
+            If this draft distribution does not declare tuple probabilities.
+        """
+        raise UnsupportedError(f"the {self.name} draft distribution does not declare prob()")
+
+    def is_possible(self, draft_token_ids: IntArray) -> BoolArray:
+        """Tell which tuples the law can produce (all of them, where it does not declare `prob`).
+
+        Parameters
+        ----------
+        draft_token_ids : ndarray of int64, shape (..., n)
+            Token ids within range.
+
+        Returns
+        -------
+        ndarray of bool, shape (...)
+        """
+        if type(self).prob is DraftDistribution.prob:
+            return np.ones(draft_token_ids.shape[:-1], dtype=np.bool_)
+        return np.asarray(self.prob(draft_token_ids) > 0.0)
+
+    def tuples(self) -> Iterator[tuple[tuple[int, ...], float]]:
+        """Enumerate the support.
+
+        Returns
+        -------
+        iterator of (tuple of int, float)
+            Every tuple of positive probability with its probability.
+
+        Raises
+        ------
+        UnsupportedError
+            Above `MAX_TUPLES` tuples, or if the law does not enumerate its support.
+        """
+        ids, probs = self.tuple_arrays()
+        return zip(map(tuple, ids.tolist()), probs.tolist(), strict=True)
+
+    def tuple_arrays(self) -> tuple[IntArray, FloatArray]:
+        """Enumerate the support as arrays: ids (M, n) and probabilities (M,).
+
+        Raises
+        ------
+        UnsupportedError
+            As for `tuples`.
+        """
+        if type(self).tuples is DraftDistribution.tuples:
+            raise UnsupportedError(f"the {self.name} draft distribution does not list its tuples()")
+        pairs = list(self.tuples())
+        ids = np.array([ids for ids, _ in pairs], dtype=np.int64).reshape(-1, self.num_drafts)
+        return ids, np.array([prob for _, prob in pairs], dtype=np.float64)
+
+    def token_hit_probs(self) -> FloatArray:
+        """Probability that each token is among the drafts.
+
+        Returns
+        -------
+        ndarray of float64, shape (V,)
+            f({i}) for every token i. The default asks `hit_probs` once for each token.
+        """
+        tokens = np.arange(self.vocab_size)
+        return np.array([self.hit_probs(np.roll(tokens, -i))[1] for i in tokens])
+
+    def prefix_order(self, target_probs: FloatArray) -> IntArray | None:
+        """Give an order of the tokens of which some prefix solves subset selection, if one is known.
+
+        Parameters
+        ----------
+        target_probs : ndarray of float64, shape (V,)
+
+        Returns
+        -------
+        ndarray of int64, shape (V,), or None
+            For q-convex laws the tokens by target over draft probability, largest first; None
+            where the optimal subset need not be a prefix of any order known beforehand.
+        """
+        return None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(num_drafts={self.num_drafts}, vocab_size={self.vocab_size})"
+
+
+def check_num_drafts(num_drafts: Any) -> int:
+    """Check a number of drafts.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not an integer >= 1.
+    """
+    whole = isinstance(num_drafts, (int, np.integer)) and not isinstance(num_drafts, bool)
+    if not whole or num_drafts < 1:
+        raise InvalidArgumentError(f"num_drafts is {num_drafts!r}; expected an integer >= 1")
+    return int(num_drafts)
+
+
+def check_order(order: Any, vocab_size: int) -> IntArray:
+    """Check that `order` is a permutation of the token ids.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not.
+    """
+    array = np.asarray(order)
+    if array.shape != (vocab_size,) or array.dtype.kind not in "iu":
+        raise InvalidArgumentError(
+            f"order has shape {array.shape} and type {array.dtype.name}; "
+            f"expected a permutation of {vocab_size} token ids"
+        )
+    seen = np.zeros(vocab_size, dtype=np.bool_)
+    inside = (array >= 0) & (array < vocab_size)
+    seen[array[inside]] = True
+    if not seen.all():
+        missing = int(np.argmin(seen))
+        raise InvalidArgumentError(f"order is not a permutation: token id {missing} is missing")
+    return array.astype(np.int64, copy=False)
+
+
+def check_size(size: Any) -> int | None:
+    """Check the number of steps to sample.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is neither None nor an integer >= 0.
+    """
+    if size is None:
+        return None
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
+        raise InvalidArgumentError(f"size is {size!r}; expected an integer >= 0 or None")
+    return int(size)
+
+
+def require_support(draft_probs: FloatArray, num_drafts: int, kind: str) -> None:
+    """Refuse a draft vector with fewer positive entries than distinct tokens to draw.
+
+    Raises
+    ------
+    InvalidDistributionError
+        Naming both numbers.
+    """
+    positive = int(np.count_nonzero(draft_probs))
+    if positive < num_drafts:
+        raise InvalidDistributionError(
+            f"draft_probs has {positive} tokens with positive probability; "
+            f"{kind} with num_drafts={num_drafts} needs at least {num_drafts}"
+        )
+
+
+class DeclaredDraft(DraftDistribution):
+    """What the built-in laws share: checked arguments around `_prob`, `_draw` and `_tuple_arrays`.
+
+    Attributes
+    ----------
+    exchangeable : bool
+        Whether every set of tokens comes in all orders, so that about one tuple in n! is left when
+        tuples of the same set are merged.
+    """
+
+    exchangeable: bool = False
+
+    def sample(self, rng: RandomSource, size: int | None = None) -> IntArray:  # noqa: D102
+        count = check_size(size)
+        drawn = self._draw(generator(rng, "draft"), 1 if count is None else count)
+        return drawn[0] if count is None else drawn
+
+    def prob(self, draft_token_ids: Any) -> FloatArray:  # noqa: D102
+        ids = check_token_ids(
+            draft_token_ids, num_drafts=self.num_drafts, vocab_size=self.vocab_size
+        )
+        return self._prob(ids)
+
+    def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
+        return np.asarray(self._prob(draft_token_ids) > 0.0)
+
+    def hit_probs(self, order: Any) -> FloatArray:  # noqa: D102
+        return self._hit_probs(check_order(order, self.vocab_size))
+
+    def tuple_arrays(self) -> tuple[IntArray, FloatArray]:  # noqa: D102
+        count = self._count_tuples()
+        if count > MAX_TUPLES:
+            raise UnsupportedError(
+                f"the {self.name} draft distribution has about {count:.3g} tuples; "
+                f"at most {MAX_TUPLES:,} are enumerated"
+            )
+        ids, probs = self._tuple_arrays()
+        positive = probs > 0.0
+        return ids[positive], probs[positive]
+
+    def count_pairs(self) -> float:
+        """Estimate the number of pairs (drafted token, set of drafts) after merging."""
+        orders = float(factorial(self.num_drafts)) if self.exchangeable else 1.0
+        return self.num_drafts * max(1.0, self._count_tuples() / orders)
+
+    @abstractmethod
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        """Draw (size, n) token ids."""
+
+    @abstractmethod
+    def _prob(self, ids: IntArray) -> FloatArray:
+        """Probability of tuples whose ids are within range."""
+
+    @abstractmethod
+    def _hit_probs(self, order: IntArray) -> FloatArray:
+        """Hit probabilities along a checked order."""
+
+    @abstractmethod
+    def _count_tuples(self) -> float:
+        """Size of the support, as a float because it can be astronomic."""
+
+    @abstractmethod
+    def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
+        """Enumerate the support; a few tuples of probability 0 do no harm."""

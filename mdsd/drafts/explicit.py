@@ -1,0 +1,101 @@
+"""Any law on tuples, given tuple by tuple."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mdsd._probabilities import check_probs
+from mdsd._random import draw_tokens
+from mdsd._tokens import check_token_ids
+from mdsd._typing import FloatArray, IntArray
+from mdsd.drafts.base import DeclaredDraft
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, InvalidTokenError
+
+__all__ = ["ExplicitDraft"]
+
+
+class ExplicitDraft(DeclaredDraft):
+    """A draft distribution listed tuple by tuple.
+
+    Parameters
+    ----------
+    token_ids : array_like of int, shape (m, n)
+        The tuples in draft order; the same tuple may be listed twice.
+    probs : array_like, shape (m,)
+        Probability of each tuple.
+    vocab_size : int
+        V.
+
+    Raises
+    ------
+    InvalidTokenError
+        If an id is not an integer in ``0 .. V - 1``.
+    InvalidDistributionError
+        If `probs` is not a probability vector with one entry for each tuple.
+    InvalidArgumentError
+        If `vocab_size` is not an integer >= 1.
+
+    Examples
+    --------
+    >>> draft = ExplicitDraft([[0, 1], [2, 1]], [0.25, 0.75], vocab_size=3)
+    >>> draft.hit_probs([0, 1, 2]).tolist()
+    [0.0, 0.25, 1.0, 1.0]
+    """
+
+    name = "explicit"
+
+    def __init__(self, token_ids: Any, probs: Any, *, vocab_size: int) -> None:
+        whole = isinstance(vocab_size, (int, np.integer)) and not isinstance(vocab_size, bool)
+        if not whole or vocab_size < 1:
+            raise InvalidArgumentError(f"vocab_size is {vocab_size!r}; expected an integer >= 1")
+        self.vocab_size = int(vocab_size)
+        try:
+            ids = np.asarray(token_ids)
+        except (TypeError, ValueError) as error:
+            raise InvalidTokenError(f"token_ids cannot be read as an array: {error}") from None
+        if ids.ndim != 2 or ids.shape[1] == 0:
+            raise InvalidTokenError(f"token_ids has shape {ids.shape}; expected (m, n) with n >= 1")
+        self.num_drafts = ids.shape[1]
+        checked = check_token_ids(
+            ids, num_drafts=self.num_drafts, vocab_size=self.vocab_size, ndim=2, name="token_ids"
+        )
+        masses = check_probs(probs, "probs")
+        if len(masses) != len(checked):
+            raise InvalidDistributionError(
+                f"probs has {len(masses)} entries for {len(checked)} tuples of token_ids"
+            )
+        distinct, place = np.unique(checked, axis=0, return_inverse=True)
+        self.token_ids = np.ascontiguousarray(distinct)
+        self.probs = np.bincount(place.ravel(), weights=masses, minlength=len(distinct))
+        self.token_ids.setflags(write=False)
+        self.probs.setflags(write=False)
+
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        return self.token_ids[draw_tokens(self.probs, rng.random(size))]
+
+    def _prob(self, ids: IntArray) -> FloatArray:
+        flat = ids.reshape(-1, self.num_drafts)
+        # One row at a time keeps memory at the size of the table.
+        found = np.array([self.probs[(self.token_ids == row).all(axis=1)].sum() for row in flat])
+        return found.reshape(ids.shape[:-1]).astype(np.float64)
+
+    def _hit_probs(self, order: IntArray) -> FloatArray:
+        rank = np.empty(self.vocab_size, dtype=np.int64)
+        rank[order] = np.arange(self.vocab_size)
+        first = rank[self.token_ids].min(axis=1)
+        gains = np.bincount(first, weights=self.probs, minlength=self.vocab_size)
+        return np.concatenate([[0.0], np.minimum(np.cumsum(gains), 1.0)])
+
+    def _count_tuples(self) -> float:
+        return float(len(self.probs))
+
+    def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
+        return self.token_ids.copy(), self.probs.copy()
+
+    def token_hit_probs(self) -> FloatArray:  # noqa: D102
+        hits = np.zeros(self.vocab_size)
+        for row, mass in zip(self.token_ids, self.probs, strict=True):
+            hits[np.unique(row)] += mass
+        return np.minimum(hits, 1.0)

@@ -1,0 +1,129 @@
+"""Independent draws from n different draft distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mdsd._probabilities import check_probs, ratio_order
+from mdsd._random import draw_tokens
+from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd.drafts.base import DeclaredDraft
+from mdsd.errors import InvalidDistributionError
+
+__all__ = ["IndependentDrafts", "hit_of_independent", "product_tuples"]
+
+
+class IndependentDrafts(DeclaredDraft):
+    """One token from each of n draft models, independently.
+
+    Parameters
+    ----------
+    draft_probs : sequence of n array_like, each of shape (V,)
+        Output distribution of each draft model, in draft order.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If there is none, one is not a probability vector, or their lengths differ.
+
+    Notes
+    -----
+    The hit function is ``1 - prod_j (1 - q_j(A))``. Unless n = 1 it is not q-convex: the optimal
+    subset need not be a prefix of any order known beforehand.
+
+    Examples
+    --------
+    >>> draft = IndependentDrafts([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
+    >>> [(ids, p) for ids, p in draft.tuples()]
+    [((1, 0), 0.5), ((1, 2), 0.5)]
+    """
+
+    name = "independent"
+
+    def __init__(self, draft_probs: Sequence[Any]) -> None:
+        if draft_probs is None or np.ndim(draft_probs) == 0 or len(draft_probs) == 0:
+            raise InvalidDistributionError(
+                "draft_probs is missing: give one probability vector for each draft"
+            )
+        vectors = [check_probs(q, f"draft_probs[{j}]") for j, q in enumerate(draft_probs)]
+        for j, vector in enumerate(vectors):
+            if len(vector) != len(vectors[0]):
+                raise InvalidDistributionError(
+                    f"draft_probs[{j}] has {len(vector)} tokens but draft_probs[0] has "
+                    f"{len(vectors[0])}"
+                )
+        self.draft_probs = np.stack(vectors)
+        self.draft_probs.setflags(write=False)
+        self.num_drafts, self.vocab_size = self.draft_probs.shape
+
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        uniforms = rng.random((size, self.num_drafts))
+        columns = [draw_tokens(q, uniforms[:, j]) for j, q in enumerate(self.draft_probs)]
+        return np.stack(columns, axis=1)
+
+    def _each_prob(self, ids: IntArray) -> FloatArray:
+        return self.draft_probs[np.arange(self.num_drafts), ids]
+
+    def _prob(self, ids: IntArray) -> FloatArray:
+        return np.asarray(self._each_prob(ids).prod(axis=-1))
+
+    def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
+        return np.asarray((self._each_prob(draft_token_ids) > 0.0).all(axis=-1))
+
+    def _hit_probs(self, order: IntArray) -> FloatArray:
+        return hit_of_independent(self.draft_probs[:, order])
+
+    def _count_tuples(self) -> float:
+        return float(np.prod(np.count_nonzero(self.draft_probs, axis=1).astype(np.float64)))
+
+    def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
+        return product_tuples(list(self.draft_probs))
+
+    def token_hit_probs(self) -> FloatArray:  # noqa: D102
+        with np.errstate(divide="ignore"):
+            return -np.expm1(np.log1p(-self.draft_probs).sum(axis=0))
+
+    def prefix_order(self, target_probs: FloatArray) -> IntArray | None:  # noqa: D102
+        if self.num_drafts == 1:
+            return ratio_order(target_probs, self.draft_probs[0])
+        return None
+
+
+def hit_of_independent(ordered_probs: FloatArray, *, repeats: int = 1) -> FloatArray:
+    """Hit probabilities of every prefix for independent drafts.
+
+    Parameters
+    ----------
+    ordered_probs : ndarray, shape (m, V)
+        Draft probabilities with the columns in the order asked for.
+    repeats : int, default 1
+        How many tokens are drawn from each of the m distributions.
+
+    Returns
+    -------
+    ndarray, shape (V + 1,)
+        ``1 - prod_j (1 - q_j(A_k))**repeats``, with no cancellation at either end: small masses are
+        summed from the front, remaining masses from the back.
+    """
+    rows, vocab_size = ordered_probs.shape
+    log_miss = np.zeros(vocab_size + 1)
+    for q in ordered_probs:
+        inside = np.concatenate([[0.0], np.cumsum(q)])
+        outside = np.concatenate([np.cumsum(q[::-1])[::-1], [0.0]])
+        with np.errstate(divide="ignore"):
+            log_miss += np.where(inside < 0.5, np.log1p(-np.minimum(inside, 0.5)), np.log(outside))
+    return -np.expm1(repeats * log_miss) + 0.0  # no negative zero at the front
+
+
+def product_tuples(vectors: Sequence[FloatArray]) -> tuple[IntArray, FloatArray]:
+    """Enumerate the product of the supports, in lexicographic order, with product probabilities."""
+    supports = [np.flatnonzero(q) for q in vectors]
+    grid = np.meshgrid(*supports, indexing="ij")
+    ids = np.stack([axis.ravel() for axis in grid], axis=1).astype(np.int64)
+    probs = np.ones(len(ids))
+    for j, q in enumerate(vectors):
+        probs *= q[ids[:, j]]
+    return ids, probs

@@ -1,0 +1,104 @@
+"""The pair of SpecHub: every pair holds the most likely token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mdsd._probabilities import check_probs, ratio_order
+from mdsd._random import draw_tokens
+from mdsd._typing import FloatArray, IntArray
+from mdsd.drafts.base import DeclaredDraft, require_support
+from mdsd.drafts.greedy import hit_of_top_and_tail
+from mdsd.drafts.top_k import most_likely
+
+__all__ = ["SpecHubDraft"]
+
+
+class SpecHubDraft(DeclaredDraft):
+    """Two tokens, one of them the hub a = argmax q: (i, a) with probability q_i, else (a, i).
+
+    Parameters
+    ----------
+    draft_probs : array_like, shape (V,)
+        Output distribution of the draft model.
+
+    Attributes
+    ----------
+    hub : int
+        a: the most likely token, ties to the lowest id.
+    tail_probs : ndarray of float64, shape (V,)
+        Law of the other token: q off the hub, renormalised.
+    other_first : float
+        Probability that the other token comes first: the mass of q off the hub.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If `draft_probs` is not a probability vector or has fewer than 2 positive entries.
+
+    Notes
+    -----
+    Sun et al., "SpecHub: Provable Acceleration to Multi-Draft Speculative Decoding": the pair
+    (a, i) has probability ``q_a q_i / (1 - q_a)`` and (i, a) has q_i. As a set it is the greedy
+    draft with n = 2.
+
+    Examples
+    --------
+    >>> draft = SpecHubDraft([0.2, 0.5, 0.3])
+    >>> [(ids, round(p, 6)) for ids, p in draft.tuples()]
+    [((0, 1), 0.2), ((2, 1), 0.3), ((1, 0), 0.2), ((1, 2), 0.3)]
+    """
+
+    name = "spechub"
+    num_drafts = 2
+
+    def __init__(self, draft_probs: Any) -> None:
+        self.draft_probs = check_probs(draft_probs, "draft_probs")
+        require_support(self.draft_probs, 2, "the SpecHub draft")
+        self.vocab_size = len(self.draft_probs)
+        self.hub = int(most_likely(self.draft_probs, 1)[0])
+        tail = self.draft_probs.copy()
+        tail[self.hub] = 0.0
+        # The chance that the other token comes first is its own mass: a sum, not 1 - q_a.
+        self.other_first = float(tail.sum())
+        self.tail_probs = tail / self.other_first
+        self.tail_probs.setflags(write=False)
+
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        uniforms = rng.random((size, 2))
+        others = draw_tokens(self.tail_probs, uniforms[:, 0])
+        pairs = np.stack([others, np.full(size, self.hub)], axis=1)
+        hub_first = uniforms[:, 1] >= self.other_first
+        pairs[hub_first] = pairs[hub_first, ::-1]
+        return pairs
+
+    def _prob(self, ids: IntArray) -> FloatArray:
+        first, second = ids[..., 0], ids[..., 1]
+        other_first = np.where(second == self.hub, self.other_first * self.tail_probs[first], 0.0)
+        hub_first = np.where(
+            first == self.hub, self.draft_probs[self.hub] * self.tail_probs[second], 0.0
+        )
+        return np.asarray(other_first + hub_first)
+
+    def _hit_probs(self, order: IntArray) -> FloatArray:
+        return hit_of_top_and_tail(order, np.array([self.hub]), self.tail_probs)
+
+    def _count_tuples(self) -> float:
+        return 2.0 * np.count_nonzero(self.tail_probs)
+
+    def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
+        others = np.flatnonzero(self.tail_probs)
+        hubs = np.full(len(others), self.hub)
+        ids = np.concatenate([np.stack([others, hubs], 1), np.stack([hubs, others], 1)])
+        return ids.astype(np.int64), self._prob(ids)
+
+    def token_hit_probs(self) -> FloatArray:  # noqa: D102
+        hits = self.tail_probs.copy()
+        hits[self.hub] = 1.0
+        return hits
+
+    def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
+        # As for the greedy draft, whose law on sets with n = 2 this is.
+        return ratio_order(target_probs, self.token_hit_probs())

@@ -1,0 +1,81 @@
+"""n independent draws from one draft distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mdsd._probabilities import check_probs, ratio_order
+from mdsd._random import draw_tokens
+from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd.drafts.base import DeclaredDraft, check_num_drafts
+from mdsd.drafts.independent import hit_of_independent, product_tuples
+
+__all__ = ["WithReplacement"]
+
+
+class WithReplacement(DeclaredDraft):
+    """`num_drafts` independent tokens from `draft_probs`; a token may be drafted twice.
+
+    Parameters
+    ----------
+    draft_probs : array_like, shape (V,)
+        Output distribution of the draft model.
+    num_drafts : int
+        n >= 1.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If `draft_probs` is not a probability vector.
+    InvalidArgumentError
+        If `num_drafts` is not an integer >= 1.
+
+    Notes
+    -----
+    The hit function is ``1 - (1 - q(A))**n``, which is q-convex (Hu et al., "Towards Optimal
+    Multi-draft Speculative Decoding").
+
+    Examples
+    --------
+    >>> draft = WithReplacement([0.2, 0.5, 0.3], 2)
+    >>> float(draft.prob([1, 1]))
+    0.25
+    >>> draft.hit_probs([0, 1, 2]).round(2).tolist()
+    [0.0, 0.36, 0.91, 1.0]
+    """
+
+    name = "with_replacement"
+    exchangeable = True
+
+    def __init__(self, draft_probs: Any, num_drafts: int) -> None:
+        self.num_drafts = check_num_drafts(num_drafts)
+        self.draft_probs = check_probs(draft_probs, "draft_probs")
+        self.vocab_size = len(self.draft_probs)
+
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        return draw_tokens(self.draft_probs, rng.random((size, self.num_drafts)))
+
+    def _prob(self, ids: IntArray) -> FloatArray:
+        return np.asarray(self.draft_probs[ids].prod(axis=-1))
+
+    def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
+        # The product of the probabilities may underflow for a tuple that can be drawn.
+        return np.asarray((self.draft_probs[draft_token_ids] > 0.0).all(axis=-1))
+
+    def _hit_probs(self, order: IntArray) -> FloatArray:
+        return hit_of_independent(self.draft_probs[order][np.newaxis], repeats=self.num_drafts)
+
+    def _count_tuples(self) -> float:
+        return float(np.count_nonzero(self.draft_probs)) ** self.num_drafts
+
+    def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
+        return product_tuples([self.draft_probs] * self.num_drafts)
+
+    def token_hit_probs(self) -> FloatArray:  # noqa: D102
+        with np.errstate(divide="ignore"):
+            return -np.expm1(self.num_drafts * np.log1p(-self.draft_probs))
+
+    def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
+        return ratio_order(target_probs, self.draft_probs)

@@ -1,0 +1,151 @@
+"""n successive draws from one draft distribution, each without the tokens drawn before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mdsd._probabilities import check_probs, ratio_order
+from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd.drafts.base import DeclaredDraft, check_num_drafts, require_support
+
+__all__ = ["WithoutReplacement", "remaining_masses"]
+
+_CHUNK = 4_000_000
+"""Most numbers drawn at once while sampling, to bound memory."""
+
+
+class WithoutReplacement(DeclaredDraft):
+    """`num_drafts` distinct tokens: each is drawn from `draft_probs` without those before it.
+
+    Parameters
+    ----------
+    draft_probs : array_like, shape (V,)
+        Output distribution of the draft model.
+    num_drafts : int
+        n >= 1.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If `draft_probs` is not a probability vector or has fewer than n positive entries.
+    InvalidArgumentError
+        If `num_drafts` is not an integer >= 1.
+
+    Notes
+    -----
+    The hit function is q-convex (Hu et al., "Towards Optimal Multi-draft Speculative Decoding");
+    it is computed from the exponential-arrivals form in `solvers.hitting`.
+
+    Examples
+    --------
+    >>> draft = WithoutReplacement([0.2, 0.5, 0.3], 2)
+    >>> round(float(draft.prob([1, 0])), 12)
+    0.2
+    >>> float(draft.prob([1, 1]))
+    0.0
+    >>> draft.hit_probs([0, 1, 2]).round(6).tolist()
+    [0.0, 0.485714, 1.0, 1.0]
+    """
+
+    name = "without_replacement"
+    exchangeable = True
+
+    def __init__(self, draft_probs: Any, num_drafts: int) -> None:
+        self.num_drafts = check_num_drafts(num_drafts)
+        self.draft_probs = check_probs(draft_probs, "draft_probs")
+        require_support(self.draft_probs, self.num_drafts, "drawing without replacement")
+        self.vocab_size = len(self.draft_probs)
+
+    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
+        # The n earliest of independent exponential arrivals are n successive draws without
+        # replacement. Unlike draws from a shrinking cumulative sum this loses nothing when one
+        # token holds nearly all the mass.
+        support = np.flatnonzero(self.draft_probs)
+        rates, n = self.draft_probs[support], self.num_drafts
+        rows = max(1, _CHUNK // len(support))
+        drawn = np.empty((size, n), dtype=np.int64)
+        for start in range(0, size, rows):
+            stop = min(size, start + rows)
+            with np.errstate(over="ignore"):
+                arrivals = rng.standard_exponential((stop - start, len(support))) / rates
+            first = np.argpartition(arrivals, n - 1, axis=1)[:, :n]
+            sequence = np.argsort(np.take_along_axis(arrivals, first, axis=1), axis=1)
+            drawn[start:stop] = support[np.take_along_axis(first, sequence, axis=1)]
+        return drawn
+
+    def _prob(self, ids: IntArray) -> FloatArray:
+        flat = ids.reshape(-1, self.num_drafts)
+        remaining = remaining_masses(self.draft_probs, flat[:, :-1])
+        # A token drawn before has no mass left, and an exhausted remainder no tokens.
+        chances = np.where(_repeats(flat), 0.0, self.draft_probs[flat])
+        ratios = np.divide(chances, remaining, out=np.zeros_like(chances), where=remaining > 0.0)
+        return ratios.prod(axis=1).reshape(ids.shape[:-1])
+
+    def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
+        flat = draft_token_ids.reshape(-1, self.num_drafts)
+        positive = (self.draft_probs[flat] > 0.0).all(axis=1)
+        return (positive & ~_repeats(flat).any(axis=1)).reshape(draft_token_ids.shape[:-1])
+
+    def _hit_probs(self, order: IntArray) -> FloatArray:
+        from solvers.hitting import prefix_hits
+
+        return prefix_hits(self.draft_probs[order], self.num_drafts)
+
+    def _count_tuples(self) -> float:
+        support = float(np.count_nonzero(self.draft_probs))
+        return float(np.prod(support - np.arange(self.num_drafts, dtype=np.float64)))
+
+    def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
+        support = np.flatnonzero(self.draft_probs)
+        weights = self.draft_probs[support]
+        places, probs = np.empty((1, 0), dtype=np.int64), np.ones(1)
+        for _ in range(self.num_drafts):
+            left = np.tile(weights, (len(places), 1))
+            np.put_along_axis(left, places, 0.0, axis=1)
+            probs = (probs / left.sum(axis=1))[:, np.newaxis] * left
+            rows, new = np.nonzero(left)
+            places = np.concatenate([places[rows], new[:, np.newaxis]], axis=1)
+            probs = probs[rows, new]
+        return support[places], probs
+
+    def token_hit_probs(self) -> FloatArray:  # noqa: D102
+        from solvers.hitting import token_hits
+
+        return token_hits(self.draft_probs, self.num_drafts)
+
+    def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
+        return ratio_order(target_probs, self.draft_probs)
+
+
+def remaining_masses(draft_probs: FloatArray, removed: IntArray) -> FloatArray:
+    """Mass that is left after each token of a sequence is removed in turn.
+
+    Parameters
+    ----------
+    draft_probs : ndarray, shape (V,)
+        Draft probabilities summing to 1.
+    removed : ndarray of int64, shape (B, m)
+        Tokens in the order they were removed; removing one twice changes nothing.
+
+    Returns
+    -------
+    ndarray, shape (B, m + 1)
+        Entry k is the mass left after the first k removals. It is the sum of what remains wherever
+        ``1 - removed`` would lose digits.
+    """
+    batch, count = removed.shape
+    gone = np.where(_repeats(removed), 0.0, draft_probs[removed]).cumsum(axis=1)
+    left = np.concatenate([np.ones((batch, 1)), 1.0 - gone], axis=1)
+    for row, k in zip(*np.nonzero(gone > 0.5), strict=True):
+        rest = draft_probs.copy()
+        rest[removed[row, : k + 1]] = 0.0
+        left[row, k + 1] = rest.sum()
+    return left
+
+
+def _repeats(ids: IntArray) -> BoolArray:
+    """Mark, in each row, the tokens that stand earlier in the same row."""
+    same = ids[:, :, np.newaxis] == ids[:, np.newaxis, :]
+    return np.asarray(np.tril(same, k=-1).any(axis=2))

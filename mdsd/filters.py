@@ -1,0 +1,211 @@
+"""From logits to probabilities: masks, temperature, top-k and top-p, in that order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mdsd._probabilities import as_float_array, check_probs
+from mdsd._typing import BoolArray, FloatArray
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError
+
+__all__ = ["filter_probs", "probs_from_logits"]
+
+
+def probs_from_logits(
+    logits: Any,
+    *,
+    temperature: Any = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    allowed_token_ids: Any = None,
+) -> FloatArray:
+    """Turn logits into probabilities, filtered as a sampler would.
+
+    Parameters
+    ----------
+    logits : array_like, shape (..., V)
+        Unnormalised log-probabilities; minus infinity masks a token.
+    temperature : float or array_like of shape (...), default 1.0
+        At 0 the most likely token (the lowest id on ties) gets all the mass.
+    top_k : int, optional
+        Keep exactly this many tokens, the lowest ids on ties; None, 0 and -1 keep all.
+    top_p : float, default 1.0
+        In (0, 1]: keep the shortest prefix by descending probability whose sum reaches it.
+    allowed_token_ids : array_like of int, optional
+        Mask every other token, before anything else.
+
+    Returns
+    -------
+    ndarray of float64, shape (..., V)
+
+    Raises
+    ------
+    InvalidDistributionError
+        If the logits hold NaN or plus infinity, or a row has no token left (empty support).
+    InvalidArgumentError
+        If an option is out of range.
+
+    Notes
+    -----
+    Order: masks, temperature, top-k, renormalise, top-p. Use the same options for target and draft.
+
+    Examples
+    --------
+    >>> probs_from_logits([2.0, 1.0, 1.0], top_k=2).round(4).tolist()
+    [0.7311, 0.2689, 0.0]
+    """
+    values, _ = as_float_array(logits, "logits")
+    if values.ndim == 0 or values.shape[-1] == 0:
+        raise InvalidDistributionError(f"logits has shape {values.shape}; expected (..., V)")
+    scores = np.array(values, dtype=np.float64)
+    bad = np.isnan(scores) | np.isposinf(scores)
+    if bad.any():
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InvalidDistributionError(
+            f"logits {_row_name(index[:-1])}: index {index[-1]} is {float(scores[index])!r}"
+        )
+    if allowed_token_ids is not None:
+        scores[..., ~_allowed(allowed_token_ids, scores.shape[-1])] = -np.inf
+    return _filtered(scores, temperature, top_k, top_p, "logits")
+
+
+def filter_probs(
+    probs: Any, *, temperature: Any = 1.0, top_k: int | None = None, top_p: float = 1.0
+) -> FloatArray:
+    """Apply temperature, top-k and top-p to probabilities.
+
+    Parameters
+    ----------
+    probs : array_like, shape (..., V)
+        Probabilities; temperature T means ``p**(1/T)``, renormalised.
+    temperature, top_k, top_p
+        As for `probs_from_logits`.
+
+    Returns
+    -------
+    ndarray of float64, shape (..., V)
+
+    Raises
+    ------
+    InvalidDistributionError
+        If `probs` is not a probability vector along its last axis.
+    InvalidArgumentError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> filter_probs([0.4, 0.3, 0.2, 0.1], top_k=2, top_p=0.55).tolist()
+    [1.0, 0.0, 0.0, 0.0]
+    """
+    checked = check_probs(probs, "probs", ndim=max(1, np.ndim(probs)))
+    with np.errstate(divide="ignore"):
+        return _filtered(np.log(checked), temperature, top_k, top_p, "probs", checked)
+
+
+def _row_name(index: tuple[int, ...]) -> str:
+    return f"row {', '.join(map(str, index)) or 0}"
+
+
+def _allowed(token_ids: Any, vocab_size: int) -> BoolArray:
+    ids = np.asarray(token_ids)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise InvalidArgumentError("allowed_token_ids is not a list of integers")
+    outside = (ids < 0) | (ids >= vocab_size)
+    if outside.any():
+        raise InvalidArgumentError(
+            f"allowed_token_ids holds {ids[outside][0]}, outside 0..{vocab_size - 1}"
+        )
+    mask = np.zeros(vocab_size, dtype=np.bool_)
+    mask[ids] = True
+    return mask
+
+
+def _filtered(
+    scores: FloatArray,
+    temperature: Any,
+    top_k: Any,
+    top_p: Any,
+    name: str,
+    probs: FloatArray | None = None,
+) -> FloatArray:
+    """Filter log-probabilities; `probs` spares the detour through them at temperature 1."""
+    heat = _check_temperature(temperature, scores.shape[:-1])
+    count = _check_top_k(top_k)
+    nucleus = _check_top_p(top_p)
+    peak = scores.max(axis=-1, keepdims=True)
+    empty = np.isneginf(peak[..., 0])
+    if empty.any():
+        row = tuple(int(i) for i in np.argwhere(np.atleast_1d(empty))[0])
+        raise InvalidDistributionError(f"{name} {_row_name(row)} has empty support")
+    if probs is not None and (heat == 1.0).all():
+        law = probs.copy()
+    else:
+        # Subtract the maximum first: a tiny temperature then overflows to minus infinity only.
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            law = np.exp((scores - peak) / heat[..., np.newaxis])
+        cold = heat == 0.0
+        if cold.any():
+            first = np.argmax(scores, axis=-1)[..., np.newaxis] == np.arange(scores.shape[-1])
+            law = np.where(cold[..., np.newaxis], first, law)
+        law /= law.sum(axis=-1, keepdims=True)
+    if count is not None and count < scores.shape[-1]:
+        law[~_top_k_mask(scores, count)] = 0.0
+        law /= law.sum(axis=-1, keepdims=True)
+    if nucleus < 1.0:
+        _keep_nucleus(law, nucleus)
+    return law
+
+
+def _top_k_mask(scores: FloatArray, count: int) -> BoolArray:
+    """Mark the `count` largest entries of each row, the lowest ids on ties."""
+    place = scores.shape[-1] - count
+    least = np.partition(scores, place, axis=-1)[..., place, np.newaxis]
+    above = scores > least
+    tied = scores == least
+    room = count - above.sum(axis=-1, keepdims=True)
+    return np.asarray(above | (tied & (np.cumsum(tied, axis=-1) <= room)))
+
+
+def _keep_nucleus(law: FloatArray, nucleus: float) -> None:
+    """Cut each row to its shortest prefix, by descending probability, that reaches `nucleus`."""
+    for row in law.reshape(-1, law.shape[-1]):
+        order = np.argsort(-row, kind="stable")
+        sums = np.cumsum(row[order])
+        kept = int(np.searchsorted(sums, nucleus, side="left")) + 1
+        row[order[kept:]] = 0.0
+        row /= row.sum()
+
+
+def _check_temperature(temperature: Any, rows: tuple[int, ...]) -> FloatArray:
+    try:
+        heat = np.asarray(temperature, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"temperature is {temperature!r}; expected a number") from None
+    wrong = ~((heat >= 0.0) & (heat < np.inf))
+    if wrong.any():
+        value = float(np.atleast_1d(heat)[np.atleast_1d(wrong)][0])
+        raise InvalidArgumentError(f"temperature is {value!r}; expected a finite number >= 0")
+    if heat.ndim and heat.shape != rows:
+        raise InvalidArgumentError(
+            f"temperature has shape {heat.shape}; expected one number, or one per row {rows}"
+        )
+    return np.broadcast_to(heat, rows)
+
+
+def _check_top_k(top_k: Any) -> int | None:
+    if top_k is None:
+        return None
+    if isinstance(top_k, bool) or not isinstance(top_k, (int, np.integer)) or top_k < -1:
+        raise InvalidArgumentError(
+            f"top_k is {top_k!r}; expected a positive integer, or None, 0 or -1 for no limit"
+        )
+    return None if top_k <= 0 else int(top_k)
+
+
+def _check_top_p(top_p: Any) -> float:
+    real = isinstance(top_p, (int, float, np.floating, np.integer)) and not isinstance(top_p, bool)
+    if not real or not 0.0 < top_p <= 1.0:
+        raise InvalidArgumentError(f"top_p is {top_p!r}; expected a number in (0, 1]")
+    return float(top_p)

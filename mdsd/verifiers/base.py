@@ -1,0 +1,478 @@
+"""What every verifier is made of: `Verifier`, its `Plan`, and the `Verification` a plan returns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mdsd._probabilities import check_probs, check_same_vocab
+from mdsd._random import RandomSource, draw_tokens, generator
+from mdsd._tokens import check_token_ids, refuse_impossible
+from mdsd._typing import FloatArray, IntArray
+from mdsd.drafts import DraftDistribution
+from mdsd.errors import InvalidArgumentError, UnsupportedError
+
+__all__ = [
+    "Plan",
+    "SelectionPlan",
+    "SequentialPlan",
+    "Verification",
+    "Verifier",
+    "accept_probs",
+    "closing_law",
+    "frozen",
+    "residual_or_target",
+]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Outcome of one verification, or of a batch of them.
+
+    Attributes
+    ----------
+    token_id : int, or ndarray of int64, shape (B,)
+        The emitted token: its law is the target.
+    accept_index : int, or ndarray of int64, shape (B,)
+        Position of the emitted token among the drafts (the first, if it was drafted twice), -1
+        where it was not drafted. A residual token that happens to be drafted counts.
+    """
+
+    token_id: Any
+    accept_index: Any
+
+
+class Plan(ABC):
+    """All work of a verifier for one position that does not depend on the drawn tokens.
+
+    Plans are immutable, picklable and reusable.
+
+    Attributes
+    ----------
+    target_probs : ndarray of float64, shape (V,)
+        The checked target.
+    draft : DraftDistribution
+        The law of the drafts.
+    num_uniforms : int
+        Random numbers that one verification takes.
+    acceptance_stderr : float
+        Standard error of `acceptance_rate`; 0.0 where that is exact.
+    gap : float
+        Certified distance of `acceptance_rate` from the bound, for optimal verifiers.
+    """
+
+    gap: float = 0.0
+
+    def __init__(self, target_probs: FloatArray, draft: DraftDistribution) -> None:
+        self.target_probs = target_probs
+        self.draft = draft
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for value in state.values():
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
+    @property
+    @abstractmethod
+    def num_uniforms(self) -> int:
+        """Random numbers that one verification takes."""
+
+    @property
+    @abstractmethod
+    def acceptance_rate(self) -> float:
+        """Probability that the emitted token is one of the drafts, in [0, 1]."""
+
+    @property
+    def acceptance_stderr(self) -> float:
+        """Standard error of `acceptance_rate`; 0.0 where that is exact."""
+        return 0.0
+
+    @abstractmethod
+    def marginal_law(self) -> FloatArray:
+        """Law of the emitted token over the draft distribution, from what the plan stores.
+
+        Returns
+        -------
+        ndarray of float64, shape (V,)
+            Equal to the target up to rounding, at any vocabulary size.
+        """
+
+    @abstractmethod
+    def _emit(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        """Emit one token for each row of checked ids (B, n), from uniforms (B, num_uniforms)."""
+
+    @abstractmethod
+    def _law(self, ids: IntArray) -> FloatArray:
+        """Law of the emitted token, (B, V), for each row of checked ids (B, n)."""
+
+    def verify(
+        self, draft_token_ids: Any, rng: RandomSource = None, *, uniforms: Any = None
+    ) -> Verification:
+        """Verify the drafts of one step.
+
+        Parameters
+        ----------
+        draft_token_ids : array_like of int, shape (n,)
+            Tokens drawn from the plan's draft distribution, in draft order.
+        rng : numpy.random.Generator, int or None
+            Source of randomness; an integer seeds the verifying stream.
+        uniforms : array_like, shape (num_uniforms,), optional
+            Numbers in [0, 1) to use instead: entry k feeds the k-th random decision.
+
+        Returns
+        -------
+        Verification
+
+        Raises
+        ------
+        InvalidTokenError
+            If an id is out of range, or the draft distribution cannot have drawn the tuple.
+        InvalidArgumentError
+            If `uniforms` has the wrong shape or leaves [0, 1).
+        """
+        ids = self._checked_ids(draft_token_ids, ndim=1)
+        numbers = self._numbers(rng, uniforms, ())
+        token = int(self._emit(ids[np.newaxis], numbers[np.newaxis])[0])
+        matches = np.flatnonzero(ids == token)
+        return Verification(token, int(matches[0]) if len(matches) else -1)
+
+    def verify_many(
+        self, draft_token_ids: Any, rng: RandomSource = None, *, uniforms: Any = None
+    ) -> Verification:
+        """Verify the drafts of many independent steps at the same position.
+
+        Parameters
+        ----------
+        draft_token_ids : array_like of int, shape (B, n)
+            One row of drafts for each step.
+        rng : numpy.random.Generator, int or None
+            Source of randomness; an integer seeds the verifying stream.
+        uniforms : array_like, shape (B, num_uniforms), optional
+            Numbers in [0, 1) to use instead.
+
+        Returns
+        -------
+        Verification
+            With arrays of length B.
+
+        Raises
+        ------
+        InvalidTokenError, InvalidArgumentError
+            As for `verify`, naming the row; nothing is drawn then.
+        """
+        ids = self._checked_ids(draft_token_ids, ndim=2)
+        numbers = self._numbers(rng, uniforms, (len(ids),))
+        tokens = self._emit(ids, numbers)
+        matches = ids == tokens[:, np.newaxis]
+        index = np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
+        return Verification(tokens, index.astype(np.int64))
+
+    def output_law(self, draft_token_ids: Any) -> FloatArray:
+        """Exact law of the emitted token given the drafts.
+
+        Parameters
+        ----------
+        draft_token_ids : array_like of int, shape (..., n)
+            Tokens in draft order.
+
+        Returns
+        -------
+        ndarray of float64, shape (..., V)
+            Summed over all tuples with their probabilities it is the target.
+
+        Raises
+        ------
+        InvalidTokenError
+            If an id is out of range, or the draft distribution cannot have drawn a tuple.
+        """
+        ids = self._checked_ids(draft_token_ids, ndim=None)
+        law = self._law(ids.reshape(-1, self.draft.num_drafts))
+        return law.reshape(*ids.shape[:-1], self.draft.vocab_size)
+
+    def _checked_ids(self, draft_token_ids: Any, *, ndim: int | None) -> IntArray:
+        ids = check_token_ids(
+            draft_token_ids,
+            num_drafts=self.draft.num_drafts,
+            vocab_size=self.draft.vocab_size,
+            ndim=ndim,
+        )
+        refuse_impossible(ids, self.draft.is_possible(ids), self.draft.name)
+        return ids
+
+    def _numbers(self, rng: RandomSource, uniforms: Any, batch: tuple[int, ...]) -> FloatArray:
+        shape = (*batch, self.num_uniforms)
+        if uniforms is None:
+            return generator(rng, "verify").random(shape)
+        if rng is not None:
+            raise InvalidArgumentError("rng and uniforms are both given; expected one of them")
+        try:
+            numbers = np.asarray(uniforms, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InvalidArgumentError("uniforms cannot be read as numbers") from None
+        if numbers.shape != shape:
+            raise InvalidArgumentError(f"uniforms has shape {numbers.shape}; expected {shape}")
+        outside = ~((numbers >= 0.0) & (numbers < 1.0))
+        if outside.any():
+            raise InvalidArgumentError(
+                f"uniforms holds {float(numbers[outside][0])!r}; expected numbers in [0, 1)"
+            )
+        return numbers
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.draft!r})"
+
+
+class SequentialPlan(Plan):
+    """A plan of accept tests made in turn, with one residual law after the last of them.
+
+    Subclasses give `_tests`; `residual` is a shared vector of masses, unless `_residual_masses`
+    says otherwise. The uniforms are the accept tests in the order they are made, then the residual.
+    """
+
+    num_tests: int
+    residual: FloatArray
+
+    @property
+    def num_uniforms(self) -> int:  # noqa: D102
+        return self.num_tests + 1
+
+    @abstractmethod
+    def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
+        """Accept probabilities and token ids of the tests, both (B, num_tests), in order."""
+
+    def _residual_masses(self, row: IntArray) -> FloatArray:
+        """Unnormalised law, (V,), of the token emitted for one row when every test failed."""
+        return self.residual
+
+    def _shares_residual(self) -> bool:
+        return type(self)._residual_masses is SequentialPlan._residual_masses
+
+    def _emit(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        chances, tested = self._tests(ids)
+        passed = uniforms[:, :-1] < chances
+        tokens = np.empty(len(ids), dtype=np.int64)
+        accepted = passed.any(axis=1)
+        rows = np.flatnonzero(accepted)
+        tokens[rows] = tested[rows, passed[rows].argmax(axis=1)] if len(rows) else 0
+        rejected = np.flatnonzero(~accepted)
+        if self._shares_residual():
+            tokens[rejected] = draw_tokens(self.residual, uniforms[rejected, -1])
+        else:
+            for row in rejected:
+                tokens[row] = draw_tokens(self._residual_masses(ids[row]), uniforms[row, -1])
+        return tokens
+
+    def _law(self, ids: IntArray) -> FloatArray:
+        chances, tested = self._tests(ids)
+        law = np.zeros((len(ids), self.draft.vocab_size))
+        rows = np.arange(len(ids))
+        reached = np.ones(len(ids))
+        for k in range(self.num_tests):
+            law[rows, tested[:, k]] += reached * chances[:, k]
+            reached = reached * (1.0 - chances[:, k])
+        if self._shares_residual():
+            law += reached[:, np.newaxis] * (self.residual / self.residual.sum())
+        else:
+            for row in np.flatnonzero(reached):
+                masses = self._residual_masses(ids[row])
+                law[row] += reached[row] * (masses / masses.sum())
+        return law
+
+
+class SelectionPlan(Plan):
+    """A plan that selects one draft by lot, tests it once, and else emits from one residual.
+
+    Whatever the selection rule, thinning its mass m^ to ``min(p, m^)`` is lossless. Subclasses give
+    `_select` and `_selection_probs`. The uniforms are those of the selection, the accept test, the
+    residual.
+
+    Attributes
+    ----------
+    selected : ndarray of float64, shape (V,)
+        m^: probability that each token is selected.
+    """
+
+    def __init__(
+        self,
+        target_probs: FloatArray,
+        draft: DraftDistribution,
+        selected: FloatArray,
+        upper: float,
+    ) -> None:
+        super().__init__(target_probs, draft)
+        self.selected = frozen(selected)
+        self.chances = frozen(accept_probs(target_probs, selected))
+        left = np.maximum(target_probs - selected, 0.0)
+        self.residual = frozen(residual_or_target(left, target_probs))
+        self.gap = max(0.0, upper - self.acceptance_rate)
+
+    @property
+    def acceptance_rate(self) -> float:
+        """``sum min(p, m^)``; the true rate lies above it by at most `gap`."""
+        return float(min(1.0, np.minimum(self.target_probs, self.selected).sum()))
+
+    @abstractmethod
+    def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        """Select one token, (B,), of each row."""
+
+    @abstractmethod
+    def _selection_probs(self, ids: IntArray) -> FloatArray:
+        """Probability, (B, n), that each draft of a row is selected."""
+
+    def marginal_law(self) -> FloatArray:  # noqa: D102
+        return closing_law(
+            self.selected * self.chances,
+            float(self.selected @ (1.0 - self.chances)),
+            self.residual,
+        )
+
+    def _emit(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        tokens = self._select(ids, uniforms[:, :-2])
+        rejected = np.flatnonzero(uniforms[:, -2] >= self.chances[tokens])
+        tokens[rejected] = draw_tokens(self.residual, uniforms[rejected, -1])
+        return tokens
+
+    def _law(self, ids: IntArray) -> FloatArray:
+        emitted = self._selection_probs(ids) * self.chances[ids]
+        law = np.zeros((len(ids), self.draft.vocab_size))
+        np.add.at(law, (np.arange(len(ids))[:, np.newaxis], ids), emitted)
+        rejected = 1.0 - emitted.sum(axis=1, keepdims=True)
+        return law + np.maximum(rejected, 0.0) * (self.residual / self.residual.sum())
+
+
+def frozen(array: FloatArray) -> FloatArray:
+    """Mark an array read-only."""
+    array.setflags(write=False)
+    return array
+
+
+def closing_law(accepted: FloatArray, rejected: float, residual: FloatArray) -> FloatArray:
+    """Law of the emitted token: accepted masses, and the rejected mass spread over the residual."""
+    return np.asarray(accepted + rejected * (residual / residual.sum()))
+
+
+def accept_probs(target_masses: FloatArray, draft_masses: FloatArray) -> FloatArray:
+    """Accept probabilities ``min(1, p / q)``, 0 where p = 0, with no warning where q = 0.
+
+    A uniform is tested strictly against them, so mass 0 is never accepted, not even at u = 0.
+    """
+    chances = np.zeros(np.broadcast_shapes(target_masses.shape, draft_masses.shape))
+    with np.errstate(divide="ignore", over="ignore"):
+        np.divide(target_masses, draft_masses, out=chances, where=target_masses > 0.0)
+    return np.minimum(chances, 1.0, out=chances)
+
+
+def residual_or_target(masses: FloatArray, target_probs: FloatArray) -> FloatArray:
+    """Give the residual masses, or the target where rounding left no residual at all.
+
+    Every test then passes up to rounding, so the residual is hardly ever reached; when it is, a
+    token of the target is emitted, never one of probability 0.
+    """
+    return masses if masses.any() else target_probs
+
+
+class Verifier(ABC):
+    """A rule that turns drafted tokens into one token whose law is exactly the target.
+
+    Attributes
+    ----------
+    name : str
+        Name in the registry.
+    draft_types : tuple of type
+        The draft distributions it supports; `supports` may narrow them.
+    """
+
+    name: ClassVar[str]
+    draft_types: ClassVar[tuple[type[DraftDistribution], ...]]
+
+    def supports(self, draft: DraftDistribution) -> bool:
+        """Tell whether this verifier is lossless for drafts of that law.
+
+        Parameters
+        ----------
+        draft : DraftDistribution
+
+        Returns
+        -------
+        bool
+        """
+        return isinstance(draft, self.draft_types)
+
+    @property
+    def supported(self) -> str:
+        """The draft distributions it supports, in words."""
+        if DraftDistribution in self.draft_types:
+            return "every draft distribution"
+        return ", ".join(kind.name for kind in self.draft_types)
+
+    def plan(self, target_probs: Any, draft: DraftDistribution) -> Plan:
+        """Do all work that does not depend on the drawn tokens.
+
+        Parameters
+        ----------
+        target_probs : array_like, shape (V,)
+            Law of the next token under the target model.
+        draft : DraftDistribution
+            Law the drafts are drawn from.
+
+        Returns
+        -------
+        Plan
+
+        Raises
+        ------
+        UnsupportedError
+            If the verifier does not support this draft distribution; names those it supports.
+        InvalidDistributionError
+            If `target_probs` is not a probability vector of the draft's length.
+        """
+        self._refuse_unsupported(draft)
+        target = check_probs(target_probs, "target_probs")
+        check_same_vocab(target, draft.vocab_size)
+        return self._plan(target, draft)
+
+    def num_uniforms(self, draft: DraftDistribution) -> int:
+        """Random numbers that one verification takes, for callers without a plan.
+
+        Parameters
+        ----------
+        draft : DraftDistribution
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        UnsupportedError
+            If the verifier does not support this draft distribution.
+        """
+        self._refuse_unsupported(draft)
+        return self._num_uniforms(draft)
+
+    def _refuse_unsupported(self, draft: DraftDistribution) -> None:
+        if not isinstance(draft, DraftDistribution):
+            raise InvalidArgumentError(
+                f"draft is {type(draft).__name__}; "
+                "expected a DraftDistribution such as WithReplacement"
+            )
+        if not self.supports(draft):
+            raise UnsupportedError(
+                f"verifier {self.name!r} does not support the {draft.name} draft distribution "
+                f"with num_drafts={draft.num_drafts}; it supports {self.supported}"
+            )
+
+    @abstractmethod
+    def _num_uniforms(self, draft: DraftDistribution) -> int:
+        """Count the uniforms for a supported draft."""
+
+    @abstractmethod
+    def _plan(self, target_probs: FloatArray, draft: Any) -> Plan:
+        """Plan for a checked target and a supported draft."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"

@@ -1,0 +1,61 @@
+"""Optimal selection for drafts with replacement: every drafted token draws a mark."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mdsd._typing import FloatArray, IntArray
+from mdsd.drafts import WithReplacement
+from mdsd.verifiers.base import SelectionPlan, frozen
+
+__all__ = ["MarkPlan"]
+
+
+class MarkPlan(SelectionPlan):
+    """Select the draft with the smallest mark, then thin to the target.
+
+    Uniforms: one mark for each draft in draft order, the accept test, the residual.
+
+    Notes
+    -----
+    theory: marks have laws F_i with ``sum q_i F_i`` uniform, so the smallest of n selects token i
+    with mass ``q_i`` times the mean of ``n (1 - u)**(n - 1)`` over F_i; `solvers.marks` spreads
+    them so that this covers ``min(p, c* q)``, whose sum is alpha*.
+    """
+
+    def __init__(self, target_probs: FloatArray, draft: WithReplacement) -> None:
+        from solvers.marks import couple_marks
+        from solvers.prefix import best_prefix
+
+        q, n = draft.draft_probs, draft.num_drafts
+        order = draft.prefix_order(target_probs)
+        hits = draft.hit_probs(order)
+        upper, length = best_prefix(target_probs[order], hits)
+        # On the optimal prefix A the cap is f(A) / q(A); with nothing of q in it, no token is cut.
+        drafted = float(q[order[:length]].sum())
+        if drafted > 0.0:
+            cap = float(hits[length]) / drafted
+        else:
+            with np.errstate(over="ignore"):
+                cap = float((target_probs[q > 0.0] / q[q > 0.0]).max())
+        total = float(np.minimum(target_probs, np.minimum(cap, 1e300) * q).sum())
+        coupling = couple_marks(target_probs, q, n, cap, total)
+        super().__init__(target_probs, draft, coupling.selected, upper)
+        self._coupling = coupling
+        for array in vars(coupling).values():
+            frozen(array)
+
+    @property
+    def num_uniforms(self) -> int:  # noqa: D102
+        return self.draft.num_drafts + 2
+
+    def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        from solvers.marks import draw_marks
+
+        winners = draw_marks(self._coupling, ids, uniforms).argmin(axis=1)
+        return np.asarray(np.take_along_axis(ids, winners[:, np.newaxis], axis=1)[:, 0])
+
+    def _selection_probs(self, ids: IntArray) -> FloatArray:
+        from solvers.marks import smallest_mark_probs
+
+        return smallest_mark_probs(self._coupling, ids)

@@ -1,0 +1,85 @@
+"""The optimal verifier: the best construction known for each draft distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mdsd._typing import FloatArray
+from mdsd.bounds import check_search_options
+from mdsd.drafts import DraftDistribution, TopKDraft, WithReplacement
+from mdsd.verifiers.base import Plan, Verifier
+from mdsd.verifiers.greedy import GreedyVerifier
+from mdsd.verifiers.naive import NaiveVerifier
+from mdsd.verifiers.single import SingleDraftVerifier
+from mdsd.verifiers.spechub import SpecHubVerifier
+
+__all__ = ["OptimalVerifier"]
+
+
+class OptimalVerifier(Verifier):
+    """Attain the acceptance bound of any draft distribution.
+
+    One draft, the greedy, SpecHub and top-k drafts have optimal verifiers in closed form. Drafts
+    with replacement use the mark coupling, at any vocabulary size. Every other law uses a lottery
+    over priority orders. The uniforms are those of the verifier or plan used: `SingleDraftVerifier`,
+    `GreedyVerifier`, `SpecHubVerifier`, `NaiveVerifier`, `MarkPlan` or `LotteryPlan`.
+
+    Parameters
+    ----------
+    tolerance : float, default 1e-9
+        Gap at which the search for a lottery stops.
+    max_iterations : int, optional
+        Most orders it evaluates. Stopped early it is still lossless, and `plan.gap` says what is
+        missing.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> from mdsd import OptimalVerifier, WithoutReplacement, WithReplacement
+    >>> p, q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
+    >>> round(OptimalVerifier().plan(p, WithReplacement(q, 2)).acceptance_rate, 9)
+    0.86
+    >>> round(OptimalVerifier().plan(p, WithoutReplacement(q, 2)).acceptance_rate, 9)
+    0.985714286
+    """
+
+    name = "optimal"
+    draft_types = (DraftDistribution,)
+
+    def __init__(self, *, tolerance: float = 1e-9, max_iterations: int | None = None) -> None:
+        check_search_options(tolerance, max_iterations)
+        self.tolerance = float(tolerance)
+        self.max_iterations = max_iterations
+
+    def _num_uniforms(self, draft: DraftDistribution) -> int:
+        closed = _closed_form(draft)
+        if closed is not None:
+            return closed.num_uniforms(draft)
+        return draft.num_drafts + 2 if isinstance(draft, WithReplacement) else 3
+
+    def _plan(self, target_probs: FloatArray, draft: Any) -> Plan:
+        closed = _closed_form(draft)
+        if closed is not None:
+            return closed._plan(target_probs, draft)
+        if isinstance(draft, WithReplacement):
+            from mdsd.verifiers.marks import MarkPlan
+
+            return MarkPlan(target_probs, draft)
+        from mdsd.verifiers.lottery import LotteryPlan
+
+        return LotteryPlan(
+            target_probs, draft, tolerance=self.tolerance, max_iterations=self.max_iterations
+        )
+
+
+def _closed_form(draft: DraftDistribution) -> Verifier | None:
+    """Give the verifier that is optimal for this draft in closed form, if there is one."""
+    for verifier in (SingleDraftVerifier(), GreedyVerifier(), SpecHubVerifier()):
+        if verifier.supports(draft):
+            return verifier
+    # The top-k tokens are known beforehand: drawing from the target meets them with p(T).
+    return NaiveVerifier() if isinstance(draft, TopKDraft) else None

@@ -1,0 +1,110 @@
+"""Verifiers by name: the built-in ones and those of other packages."""
+
+from __future__ import annotations
+
+import warnings
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from mdsd.errors import InvalidArgumentError
+from mdsd.verifiers.base import Verifier
+from mdsd.verifiers.greedy import GreedyVerifier
+from mdsd.verifiers.kseq import KSeqVerifier
+from mdsd.verifiers.naive import NaiveVerifier
+from mdsd.verifiers.naive_tree import NaiveTreeVerifier
+from mdsd.verifiers.optimal import OptimalVerifier
+from mdsd.verifiers.rrs import RRSVerifier
+from mdsd.verifiers.single import SingleDraftVerifier
+from mdsd.verifiers.spechub import SpecHubVerifier
+
+__all__ = ["ENTRY_POINT_GROUP", "get_verifier", "verifier_names"]
+
+ENTRY_POINT_GROUP = "mdsd.verifiers"
+
+_BUILT_IN: tuple[type[Verifier], ...] = (
+    SingleDraftVerifier,
+    NaiveVerifier,
+    NaiveTreeVerifier,
+    RRSVerifier,
+    KSeqVerifier,
+    SpecHubVerifier,
+    GreedyVerifier,
+    OptimalVerifier,
+)
+
+
+@cache
+def _registry() -> dict[str, type[Verifier]]:
+    known = {kind.name: kind for kind in _BUILT_IN}
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            kind = entry.load()
+            if not (isinstance(kind, type) and issubclass(kind, Verifier)):
+                raise TypeError(f"{entry.value} is not a subclass of mdsd.Verifier")
+            if entry.name in known:
+                raise ValueError(f"the name {entry.name!r} is taken")
+        except Exception as error:  # a stranger's code may fail in any way
+            warnings.warn(
+                f"verifier {entry.name!r} of another package cannot be used: {error}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            continue
+        known[entry.name] = kind
+    return known
+
+
+def verifier_names() -> tuple[str, ...]:
+    """Names that `get_verifier` knows, built-in ones first.
+
+    Returns
+    -------
+    tuple of str
+
+    Examples
+    --------
+    >>> import mdsd
+    >>> "optimal" in mdsd.verifier_names()
+    True
+    """
+    return tuple(_registry())
+
+
+def get_verifier(name: str, **options: Any) -> Verifier:
+    """Make a verifier by name.
+
+    Parameters
+    ----------
+    name : str
+        One of `verifier_names`.
+    **options
+        Keyword arguments of its class.
+
+    Returns
+    -------
+    Verifier
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the name or an option is not known, or an option is out of range.
+
+    Examples
+    --------
+    >>> import mdsd
+    >>> mdsd.get_verifier("optimal", tolerance=1e-6).name
+    'optimal'
+    """
+    known = _registry()
+    if not isinstance(name, str) or name not in known:
+        close = get_close_matches(str(name), known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InvalidArgumentError(
+            f"verifier is {name!r}; expected one of {', '.join(known)}{hint}"
+        )
+    try:
+        return known[name](**options)
+    except TypeError as error:
+        raise InvalidArgumentError(f"verifier {name!r}: {error}") from None

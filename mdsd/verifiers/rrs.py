@@ -1,0 +1,217 @@
+"""Recursive rejection sampling (RRS)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mdsd._random import generator
+from mdsd._typing import FloatArray, IntArray
+from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd.drafts.without_replacement import remaining_masses
+from mdsd.errors import InvalidArgumentError
+from mdsd.verifiers.base import (
+    Plan,
+    SequentialPlan,
+    Verifier,
+    accept_probs,
+    closing_law,
+    frozen,
+    residual_or_target,
+)
+
+__all__ = ["RRSVerifier"]
+
+_MAX_PATHS = 1_000_000
+"""Most rejection paths that are enumerated for an exact acceptance rate."""
+
+
+class RRSVerifier(Verifier):
+    """Test the drafts one after another, each against what the rejections before it left.
+
+    Uniforms: one accept test for each draft in draft order, then the residual.
+
+    Parameters
+    ----------
+    monte_carlo_paths : int, default 4096
+        Rejection paths sampled for the acceptance rate without replacement where enumeration is
+        too large; the plan then reports a standard error.
+    seed : int, default 0
+        Seed of that sampling.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If `monte_carlo_paths` is not an integer >= 2 or `seed` not an integer >= 0.
+
+    Notes
+    -----
+    Yang et al., "Multi-Candidate Speculative Decoding"; Jeon et al., "Recursive Speculative
+    Decoding". With replacement and for independent drafts the residuals are the same for every
+    path and the rate is exact; without replacement it is exact for n <= 2 and small supports.
+
+    Examples
+    --------
+    >>> from mdsd import RRSVerifier, WithoutReplacement, WithReplacement
+    >>> p, q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
+    >>> round(RRSVerifier().plan(p, WithReplacement(q, 3)).acceptance_rate, 12)
+    0.808
+    >>> round(RRSVerifier().plan(p, WithoutReplacement(q, 2)).acceptance_rate, 9)
+    0.808571429
+    """
+
+    name = "rrs"
+    draft_types = (WithReplacement, WithoutReplacement, IndependentDrafts)
+
+    def __init__(self, *, monte_carlo_paths: int = 4096, seed: int = 0) -> None:
+        for label, value, least in (("monte_carlo_paths", monte_carlo_paths, 2), ("seed", seed, 0)):
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            if not whole or value < least:
+                raise InvalidArgumentError(f"{label} is {value!r}; expected an integer >= {least}")
+        self.monte_carlo_paths = int(monte_carlo_paths)
+        self.seed = int(seed)
+
+    def _num_uniforms(self, draft: DraftDistribution) -> int:
+        return draft.num_drafts + 1
+
+    def _plan(self, target_probs: FloatArray, draft: Any) -> Plan:
+        if isinstance(draft, WithoutReplacement):
+            return PathRRSPlan(target_probs, draft, self.monte_carlo_paths, self.seed)
+        if isinstance(draft, IndependentDrafts):
+            return ChainRRSPlan(target_probs, draft, list(draft.draft_probs))
+        return ChainRRSPlan(target_probs, draft, [draft.draft_probs] * draft.num_drafts)
+
+
+class ChainRRSPlan(SequentialPlan):
+    """Independent drafts: the law tested in round k does not depend on the rejected tokens.
+
+    Attributes
+    ----------
+    chances : ndarray, shape (n, V)
+        Probability that round k accepts each token.
+    """
+
+    def __init__(
+        self, target_probs: FloatArray, draft: DraftDistribution, vectors: list[FloatArray]
+    ) -> None:
+        super().__init__(target_probs, draft)
+        self.num_tests = len(vectors)
+        law = target_probs
+        rounds, rejections = [], []
+        for q in vectors:
+            rounds.append(accept_probs(law, q))
+            left = residual_or_target(np.maximum(law - q, 0.0), law)
+            rejections.append(float(q @ (1.0 - rounds[-1])))
+            law = left / left.sum()
+        self.chances = frozen(np.stack(rounds))
+        self.rejections = tuple(rejections)
+        self.residual = frozen(law)
+        self._vectors = vectors
+
+    @property
+    def acceptance_rate(self) -> float:  # noqa: D102
+        return float(1.0 - np.prod(self.rejections))
+
+    def marginal_law(self) -> FloatArray:  # noqa: D102
+        accepted = np.zeros(self.draft.vocab_size)
+        reached = 1.0
+        for q, chances, rejection in zip(self._vectors, self.chances, self.rejections, strict=True):
+            accepted += reached * q * chances
+            reached *= rejection
+        return closing_law(accepted, reached, self.residual)
+
+    def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
+        return self.chances[np.arange(self.num_tests), ids], ids
+
+
+class PathRRSPlan(SequentialPlan):
+    """Drafts without replacement: caps and residual depend on the tokens rejected before."""
+
+    def __init__(
+        self, target_probs: FloatArray, draft: WithoutReplacement, paths: int, seed: int
+    ) -> None:
+        from mdsd.verifiers._rejection_paths import path_tables
+
+        super().__init__(target_probs, draft)
+        self.num_tests = draft.num_drafts
+        self._draft_probs = draft.draft_probs
+        self._paths, self._seed = paths, seed
+        self._tables = path_tables(target_probs, draft.draft_probs)
+
+    @cached_property
+    def _rate(self) -> tuple[float, float]:
+        """Acceptance rate and its standard error."""
+        from mdsd.verifiers import _rejection_paths as paths
+
+        p, q, n = self.target_probs, self._draft_probs, self.num_tests
+        if n == 1:
+            return float(min(1.0, np.minimum(p, q).sum())), 0.0
+        if n == 2:
+            return self._rate_of_pair(), 0.0
+        if float(np.count_nonzero(q)) ** (n - 1) <= _MAX_PATHS:
+            return min(1.0, max(0.0, 1.0 - paths.enumerate_rejection(self._tables, n))), 0.0
+        rejected = paths.sample_rejection(
+            self._tables, n, self._paths, generator(self._seed, "study")
+        )
+        stderr = float(rejected.std(ddof=1) / np.sqrt(len(rejected)))
+        return float(1.0 - rejected.mean()), stderr
+
+    def _rate_of_pair(self) -> float:
+        """``1 - sum_x (q_x - p_x)+ Z(1 + Z(1) / (1 - q_x)) / Z(1)``, for n = 2."""
+        p, q = self.target_probs, self._draft_probs
+        falls = np.flatnonzero(q > p)
+        first = float(np.maximum(p - q, 0.0).sum())
+        if first == 0.0 or len(falls) == 0:
+            return 1.0
+        caps = 1.0 + first / remaining_masses(q, falls[:, np.newaxis])[:, 1]
+        tables = self._tables
+        places = np.searchsorted(tables.ratios, -caps)
+        excess = np.maximum(tables.target_sums[places] - caps * tables.drafted_sums[places], 0.0)
+        return float(min(1.0, max(0.0, 1.0 - (q[falls] - p[falls]) @ excess / first)))
+
+    @property
+    def acceptance_rate(self) -> float:  # noqa: D102
+        return self._rate[0]
+
+    @property
+    def acceptance_stderr(self) -> float:  # noqa: D102
+        return self._rate[1]
+
+    def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
+        from mdsd.verifiers._rejection_paths import path_caps
+
+        return path_caps(self._tables, ids)[0], ids
+
+    def _residual_masses(self, row: IntArray) -> FloatArray:
+        from mdsd.verifiers._rejection_paths import path_caps
+
+        cap = path_caps(self._tables, row[np.newaxis])[1][0]
+        return np.maximum(self.target_probs - cap * self._draft_probs, 0.0)
+
+    def marginal_law(self) -> FloatArray:
+        """Law of the emitted token, followed along the likeliest rejection path.
+
+        What is emitted after some rejections does not depend on which tokens were rejected, so one
+        path shows the law of them all, without enumeration.
+
+        Returns
+        -------
+        ndarray of float64, shape (V,)
+        """
+        from mdsd.verifiers._rejection_paths import path_state
+
+        p, q = self.target_probs, self._draft_probs
+        accepted, rest, reached = np.zeros(len(p)), q.copy(), 1.0
+        path = np.empty(self.num_tests, dtype=np.int64)
+        for k in range(self.num_tests):
+            cap, mass, remaining = path_state(self._tables, path[:k])
+            chances = accept_probs(np.maximum(p - cap * q, 0.0) / mass * remaining, rest)
+            drafted = rest / remaining
+            accepted += reached * drafted * chances
+            rejected = drafted * (1.0 - chances)
+            reached *= float(rejected.sum())
+            path[k] = int(rejected.argmax())
+            rest[path[k]] = 0.0
+        return closing_law(accepted, reached, self._residual_masses(path))

@@ -1,0 +1,435 @@
+"""The mark coupling: an optimal selection rule for independent draws from one distribution.
+
+Every token gets a law of marks on [0, 1]. Each of n draws shows a mark of its token; the smallest
+mark wins. If the draws' marks are uniform (mass-weighted), the winner's mark has density
+``g'(u) = n (1 - u)**(n - 1)``, and token i wins with probability q_i times the mean of g' over its
+own marks. The construction below spreads the marks so that this *selection mass* covers
+``m_i = min(p_i, c q_i)``, the accepted mass of the optimum: the left-curtain coupling of martingale
+transport, with tokens taken by decreasing m_i / q_i, each occupying the free part of [0, 1] around
+the place where g', cut off at the accepted total, has the right mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from solvers._typing import FloatArray, IntArray
+
+__all__ = ["MarkCoupling", "couple_marks", "draw_marks", "smallest_mark_probs"]
+
+
+@dataclass(frozen=True, eq=False)
+class MarkCoupling:
+    """Marks of every token, as uniform pieces that groups of tokens share.
+
+    Attributes
+    ----------
+    group : ndarray of int64, shape (V,)
+        Group of each token; -1 for tokens that are never drawn.
+    starts : ndarray of int64, shape (G + 1,)
+        Pieces of group g are ``starts[g] .. starts[g + 1] - 1``, ascending in position.
+    left, right : ndarray, shape (P,)
+        Ends of each piece. All pieces together tile [0, 1].
+    levels : ndarray, shape (P,)
+        Probability of the pieces of the group up to and with each; 1 at its last piece.
+    selected : ndarray, shape (V,)
+        m^: probability that each token is selected, recomputed from the pieces as stored.
+    """
+
+    group: IntArray
+    starts: IntArray
+    left: FloatArray
+    right: FloatArray
+    levels: FloatArray
+    selected: FloatArray
+
+
+@njit(cache=True)
+def _mean_slope(left: float, right: float, power: int) -> float:
+    """Mean of ``g'(u) = n (1 - u)**(n - 1)`` over [left, right], without cancellation."""
+    a, b = 1.0 - left, 1.0 - right
+    # (a**n - b**n) / (a - b), by Horner's rule in homogeneous form.
+    total = 1.0
+    power_of_b = 1.0
+    for _ in range(power - 1):
+        power_of_b *= b
+        total = total * a + power_of_b
+    return total
+
+
+@njit(cache=True)
+def _mass(left: float, length: float, power: int, cut: float) -> float:
+    """Integral over [left, left + length] of g' cut off at `cut`."""
+    if left >= cut:
+        return 0.0
+    right = min(left + length, cut)
+    return (right - left) * _mean_slope(left, right, power)
+
+
+@njit(cache=True)
+def _place(length: float, mass: float, lowest: float, power: int, cut: float) -> float:
+    """Leftmost start >= `lowest` at which an interval of that length has at most that mass."""
+    low, high = lowest, max(lowest, 1.0 - length)
+    if _mass(low, length, power, cut) <= mass:
+        return low
+    # Newton from the midpoint rule, safeguarded by bisection; the mass falls with the start.
+    slope = mass / (power * length)
+    guess = 1.0 - 0.5 * length - (slope ** (1.0 / (power - 1)) if power > 1 else 0.5)
+    if guess + length > cut:
+        # The interval reaches beyond the cut: g(cut) - g(start) = mass has a closed form.
+        guess = 1.0 - (mass + (1.0 - cut) ** power) ** (1.0 / power)
+    start = min(max(guess, low), high)
+    for _ in range(200):
+        excess = _mass(start, length, power, cut) - mass
+        if excess == 0.0:
+            return start
+        if excess > 0.0:
+            low = start
+        else:
+            high = start
+        end = start + length
+        derivative = power * (1.0 - start) ** (power - 1)
+        if end < cut:
+            derivative -= power * (1.0 - end) ** (power - 1)
+        step = excess / derivative if derivative > 0.0 else 0.0
+        following = start + step
+        if not low <= following <= high or step == 0.0:
+            following = 0.5 * (low + high)
+        if abs(following - start) <= 1e-17 + 1e-16 * start or following == start:
+            return following
+        if high - low <= 1e-16 * high:
+            return following
+        start = following
+    return start
+
+
+@njit(cache=True)
+def _curtain(
+    lengths: FloatArray, masses: FloatArray, power: int, cut: float
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Pieces (left end, length, group) of groups given by decreasing mass / length.
+
+    Blocks of occupied ground stand on a stack from left to right. A group either stands free to the
+    right of the last block or straddles it, and then swallows further blocks leftwards for as long
+    as its left end would reach into them. A block knows the sums of what it holds, so a wrong last
+    digit in one placement does not move the next.
+    """
+    count = len(lengths)
+    block_start = np.empty(count)
+    block_length = np.empty(count)
+    block_mass = np.empty(count)
+    depth = 0
+    left = np.empty(2 * count + 1)
+    size = np.empty(2 * count + 1)
+    owner = np.empty(2 * count + 1, dtype=np.int64)
+    pieces = 0
+    for g in range(count):
+        length, mass = lengths[g], masses[g]
+        last = g == count - 1
+        right_edge = -1.0  # left end of the ground swallowed last, once there is some
+        swallowed_end = 0.0
+        while depth > 0:
+            edge = block_start[depth - 1] + block_length[depth - 1]
+            # Free if the ground right of the block still slopes enough; a tie needs a tolerance,
+            # because where g' is flat rounding would decide.
+            room = _mass(edge, length, power, cut)
+            if not last and room >= mass * (1.0 - 1e-14) and edge + length <= 1.0 + 1e-15:
+                break
+            depth -= 1
+            if right_edge < 0.0:
+                swallowed_end = edge
+            else:
+                if right_edge > edge:
+                    left[pieces], size[pieces], owner[pieces] = edge, right_edge - edge, g
+                    pieces += 1
+            right_edge = block_start[depth]
+            length += block_length[depth]
+            mass += block_mass[depth]
+        lowest = block_start[depth - 1] + block_length[depth - 1] if depth > 0 else 0.0
+        start = 0.0 if last else _place(length, mass, lowest, power, cut)
+        if right_edge < 0.0:
+            left[pieces], size[pieces], owner[pieces] = start, length, g
+            pieces += 1
+        else:
+            start = min(start, right_edge)
+            if right_edge > start:
+                left[pieces], size[pieces], owner[pieces] = start, right_edge - start, g
+                pieces += 1
+            if start + length > swallowed_end:
+                left[pieces] = swallowed_end
+                size[pieces] = start + length - swallowed_end
+                owner[pieces] = g
+                pieces += 1
+        block_start[depth], block_length[depth], block_mass[depth] = start, length, mass
+        depth += 1
+    return left[:pieces], size[:pieces], owner[:pieces]
+
+
+@njit(cache=True)
+def _slope_groups(slopes: FloatArray, order: IntArray) -> tuple[IntArray, int]:
+    """Number the groups of equal slope along an order of decreasing slope."""
+    group = np.empty(len(order), dtype=np.int64)
+    count = 0
+    for k in range(len(order)):
+        if k > 0 and slopes[order[k]] != slopes[order[k - 1]]:
+            count += 1
+        group[k] = count
+    return group, count + 1
+
+
+@njit(cache=True)
+def _piece_masses(left: FloatArray, right: FloatArray, power: int) -> FloatArray:
+    means = np.empty(len(left))
+    for k in range(len(left)):
+        means[k] = _mean_slope(left[k], right[k], power)
+    return means
+
+
+@njit(cache=True)
+def _group_levels(starts: IntArray, shares: FloatArray) -> FloatArray:
+    levels = np.empty(len(shares))
+    for g in range(len(starts) - 1):
+        level = 0.0
+        for k in range(starts[g], starts[g + 1]):
+            level += shares[k]
+            levels[k] = level
+        levels[starts[g + 1] - 1] = 1.0
+    return levels
+
+
+def couple_marks(
+    target_masses: FloatArray, draw_probs: FloatArray, num_draws: int, cap: float, total: float
+) -> MarkCoupling:
+    """Spread the marks so that the selection masses cover ``min(p, cap * q)``.
+
+    Parameters
+    ----------
+    target_masses : ndarray, shape (V,)
+        p, summing to 1.
+    draw_probs : ndarray, shape (V,)
+        q, summing to 1.
+    num_draws : int
+        n >= 1.
+    cap : float
+        c*, the smallest c with ``sum min(p, c q)`` equal to the optimum.
+    total : float
+        alpha*, the optimum.
+
+    Returns
+    -------
+    MarkCoupling
+        Its `selected` is recomputed from the stored pieces: thinning by ``min(1, p / selected)``
+        is lossless whatever rounding did to the construction, which can only cost acceptance.
+
+    Notes
+    -----
+    O(V log V) for the sort, O(V) for the rest. Beiglboeck and Juillet, "On a problem of optimal
+    transport under marginal martingale constraints", describe the left-curtain coupling.
+    """
+    vocab_size = len(draw_probs)
+    tokens = np.flatnonzero(draw_probs)
+    q = draw_probs[tokens]
+    with np.errstate(over="ignore"):
+        slopes = np.minimum(target_masses[tokens] / q, cap)
+    order = np.argsort(-slopes, kind="stable")
+    # Tokens of equal slope (all those at the cap above all) share one part: on their own, tokens
+    # of mass 1e-17 would be placed by rounding.
+    numbers, count = _slope_groups(slopes, order)
+    accepted = np.minimum(target_masses[tokens], cap * q)
+    lengths = np.bincount(numbers, weights=q[order], minlength=count)
+    masses = np.bincount(numbers, weights=accepted[order], minlength=count)
+    with np.errstate(divide="ignore"):
+        cut = float(-np.expm1(np.log1p(-min(total, 1.0)) / num_draws))
+    left, size, owner = _curtain(lengths, masses, num_draws, cut)
+
+    # Lengths decide; positions are their running sums, so the marks are uniform by construction.
+    position = np.argsort(left, kind="stable")
+    owner, size = owner[position], size[position]
+    held = np.bincount(owner, weights=size, minlength=count)
+    shares = size / held[owner]
+    spans = shares * lengths[owner]
+    right = np.cumsum(spans)
+    right /= right[-1]
+    left = np.concatenate([[0.0], right[:-1]])
+    group_selected = np.bincount(
+        owner, weights=shares * _piece_masses(left, right, num_draws), minlength=count
+    )
+    by_owner = np.argsort(owner, kind="stable")
+    group = np.full(vocab_size, -1, dtype=np.int64)
+    group[tokens[order]] = numbers
+    selected = np.zeros(vocab_size)
+    selected[tokens[order]] = q[order] * group_selected[numbers]
+    starts = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owner, minlength=count), out=starts[1:])
+    return MarkCoupling(
+        group=group,
+        starts=starts,
+        left=left[by_owner],
+        right=right[by_owner],
+        levels=_group_levels(starts, shares[by_owner]),
+        selected=selected,
+    )
+
+
+@njit(cache=True)
+def _draw_marks(
+    starts: IntArray,
+    left: FloatArray,
+    right: FloatArray,
+    levels: FloatArray,
+    groups: IntArray,
+    uniforms: FloatArray,
+) -> FloatArray:
+    marks = np.empty(groups.shape)
+    for row in range(groups.shape[0]):
+        for j in range(groups.shape[1]):
+            u = uniforms[row, j]
+            low, high = starts[groups[row, j]], starts[groups[row, j] + 1] - 1
+            first = low
+            while low < high:  # the first piece whose level exceeds u
+                k = (low + high) // 2
+                if levels[k] > u:
+                    high = k
+                else:
+                    low = k + 1
+            before = levels[low - 1] if low > first else 0.0
+            share = levels[low] - before
+            inside = min(max((u - before) / share, 0.0), 1.0) if share > 0.0 else 0.0
+            marks[row, j] = left[low] + inside * (right[low] - left[low])
+    return marks
+
+
+@njit(cache=True)
+def _level(
+    starts: IntArray,
+    left: FloatArray,
+    right: FloatArray,
+    levels: FloatArray,
+    group: int,
+    mark: float,
+) -> float:
+    """Probability that a mark of that group is at most `mark`."""
+    first = starts[group]
+    low, high = first, starts[group + 1]
+    while low < high:  # the first piece that starts beyond the mark
+        k = (low + high) // 2
+        if left[k] > mark:
+            high = k
+        else:
+            low = k + 1
+    k = low - 1
+    if k < first:
+        return 0.0
+    before = levels[k - 1] if k > first else 0.0
+    if mark >= right[k]:
+        return levels[k]
+    return before + (levels[k] - before) * (mark - left[k]) / (right[k] - left[k])
+
+
+@njit(cache=True)
+def _smallest_mark_probs(
+    starts: IntArray,
+    left: FloatArray,
+    right: FloatArray,
+    levels: FloatArray,
+    groups: IntArray,
+    nodes: FloatArray,
+    node_weights: FloatArray,
+) -> FloatArray:
+    batch, count = groups.shape
+    probs = np.zeros(groups.shape)
+    for row in range(batch):
+        mine = groups[row]
+        ends = [0.0, 1.0]
+        for j in range(count):
+            for k in range(starts[mine[j]], starts[mine[j] + 1]):
+                ends.append(left[k])
+                ends.append(right[k])
+        breaks = np.unique(np.array(ends))
+        for j in range(count):
+            for k in range(starts[mine[j]], starts[mine[j] + 1]):
+                before = levels[k - 1] if k > starts[mine[j]] else 0.0
+                share = levels[k] - before
+                # Between two breaks the others' levels are linear, so Gauss-Legendre is exact. A
+                # piece too short to have a length is a point.
+                begin = np.searchsorted(breaks, left[k])
+                end = max(np.searchsorted(breaks, right[k]), begin + 1)
+                for b in range(begin, end):
+                    low = breaks[b]
+                    high = breaks[min(b + 1, len(breaks) - 1)]
+                    part = share
+                    if right[k] > left[k]:
+                        part *= (high - low) / (right[k] - left[k])
+                    else:
+                        high = low
+                    for x in range(len(nodes)):
+                        mark = low + 0.5 * (1.0 + nodes[x]) * (high - low)
+                        beaten = 0.5 * node_weights[x] * part
+                        for other in range(count):
+                            if other != j:
+                                beaten *= 1.0 - _level(
+                                    starts, left, right, levels, mine[other], mark
+                                )
+                        probs[row, j] += beaten
+        # Points that coincide are counted in neither's favour; a selection is certain.
+        total = probs[row].sum()
+        if total > 0.0:
+            probs[row] /= total
+        else:
+            probs[row, 0] = 1.0
+    return probs
+
+
+def draw_marks(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> FloatArray:
+    """Draw the mark of each drawn token by inverting its law.
+
+    Parameters
+    ----------
+    coupling : MarkCoupling
+    ids : ndarray of int64, shape (B, n)
+        Tokens of positive probability.
+    uniforms : ndarray, shape (B, n)
+        Numbers in [0, 1).
+
+    Returns
+    -------
+    ndarray, shape (B, n)
+        Marks in [0, 1]; the smallest of a row selects.
+    """
+    return _draw_marks(
+        coupling.starts,
+        coupling.left,
+        coupling.right,
+        coupling.levels,
+        coupling.group[ids],
+        uniforms,
+    )
+
+
+def smallest_mark_probs(coupling: MarkCoupling, ids: IntArray) -> FloatArray:
+    """Exact probability that each draw of a row has the smallest mark.
+
+    Parameters
+    ----------
+    coupling : MarkCoupling
+    ids : ndarray of int64, shape (B, n)
+        Tokens of positive probability.
+
+    Returns
+    -------
+    ndarray, shape (B, n)
+        Rows sum to 1. Integrated piece by piece: a polynomial of degree n - 1 on each.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss((ids.shape[1] + 1) // 2)
+    return _smallest_mark_probs(
+        coupling.starts,
+        coupling.left,
+        coupling.right,
+        coupling.levels,
+        coupling.group[ids],
+        nodes,
+        weights,
+    )
