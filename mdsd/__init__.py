@@ -65,7 +65,6 @@ from mdsd.verifiers import (
     verifier_names,
 )
 
-
 __all__ = [
     "AcceptanceBound",
     "DraftDistribution",

@@ -116,7 +116,8 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
         where = f"{name} row {', '.join(str(int(i)) for i in row)}" if ndim > 1 else name
         total = mass[tuple(row)] if ndim > 1 else mass
         raise InvalidDistributionError(
-            f"{where} sums to {float(total):.10g}, not to 1 within {MASS_TOLERANCE[kind]:g} ({kind})"
+            f"{where} sums to {float(total):.10g}, "
+            f"not to 1 within {MASS_TOLERANCE[kind]:g} ({kind})"
         )
     probs /= mass[..., np.newaxis]
     probs.setflags(write=False)

@@ -68,4 +68,5 @@ def draw_tokens(weights: FloatArray, uniforms: Any) -> IntArray:
     total = cumulative[-1]
     found = np.searchsorted(cumulative, np.asarray(uniforms) * total, side="right")
     # The first id at which the sum reaches its total is the last one with mass.
-    return np.minimum(found, np.searchsorted(cumulative, total, side="left")).astype(np.int64)
+    last = np.searchsorted(cumulative, total, side="left")
+    return np.asarray(np.minimum(found, last), dtype=np.int64)

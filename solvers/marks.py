@@ -170,7 +170,7 @@ def _curtain(
 
 @njit(cache=True)
 def _slope_groups(slopes: FloatArray, order: IntArray) -> tuple[IntArray, int]:
-    """Number the groups of equal slope along an order of decreasing slope."""
+    """Count off the groups of equal slope along an order of decreasing slope."""
     group = np.empty(len(order), dtype=np.int64)
     count = 0
     for k in range(len(order)):
@@ -239,8 +239,9 @@ def couple_marks(
     # of mass 1e-17 would be placed by rounding.
     numbers, count = _slope_groups(slopes, order)
     accepted = np.minimum(target_masses[tokens], cap * q)
-    lengths = np.bincount(numbers, weights=q[order], minlength=count)
-    masses = np.bincount(numbers, weights=accepted[order], minlength=count)
+    lengths, masses = np.zeros(count), np.zeros(count)
+    np.add.at(lengths, numbers, q[order])
+    np.add.at(masses, numbers, accepted[order])
     with np.errstate(divide="ignore"):
         cut = float(-np.expm1(np.log1p(-min(total, 1.0)) / num_draws))
     left, size, owner = _curtain(lengths, masses, num_draws, cut)

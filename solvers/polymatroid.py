@@ -64,49 +64,59 @@ class OrderLottery:
 class _Corral:
     """The affinely independent vertices of Wolfe's algorithm, with a maintained factorisation.
 
-    The columns ``(1, v_i)`` are kept as a thin QR factorisation, updated in O(V K) when a vertex
-    enters or leaves; the affine minimiser then costs two triangular solves.
+    One vertex is the base; the differences of the others to it are kept as a thin QR factorisation,
+    updated in O(V K) when a vertex enters or leaves and made anew when the base itself leaves. The
+    point of least norm in the affine hull is then a plain least-squares problem, with the condition
+    number of the differences and not its square.
     """
 
     def __init__(self, vertex: FloatArray) -> None:
-        column = np.concatenate([[1.0], vertex])
-        norm = float(np.linalg.norm(column))
-        self.q, self.r = (column / norm)[:, np.newaxis], np.array([[norm]])
         self.vertices = vertex[np.newaxis].copy()
         self.weights = np.ones(1)
+        self._factorise()
+
+    def _factorise(self) -> None:
+        self.base = int(np.argmax(self.weights))
+        others = np.delete(self.vertices, self.base, axis=0)
+        self.q, self.r = np.linalg.qr((others - self.vertices[self.base]).T)
 
     def point(self) -> FloatArray:
         return np.asarray(self.weights @ self.vertices)
 
     def add(self, vertex: FloatArray) -> bool:
         """Let a vertex enter; False if it is affinely dependent on the others."""
-        column = np.concatenate([[1.0], vertex])
+        column = vertex - self.vertices[self.base]
         rest = column - self.q @ (self.q.T @ column)
         rest -= self.q @ (self.q.T @ rest)
         too_many = self.q.shape[1] >= len(column)
-        if too_many or np.linalg.norm(rest) <= 1e-12 * np.linalg.norm(column):
+        if too_many or np.linalg.norm(rest) <= 1e-13 * np.linalg.norm(column):
             return False
-        self.q, self.r = qr_insert(
-            self.q, self.r, column, self.q.shape[1], which="col", check_finite=False
-        )
+        if self.q.shape[1] == 0:
+            norm = float(np.linalg.norm(column))
+            self.q, self.r = (column / norm)[:, np.newaxis], np.array([[norm]])
+        else:
+            self.q, self.r = qr_insert(
+                self.q, self.r, column, self.q.shape[1], which="col", check_finite=False
+            )
         self.vertices = np.vstack([self.vertices, vertex])
         self.weights = np.append(self.weights, 0.0)
         return True
 
     def remove(self, index: int) -> None:
-        self.q, self.r = qr_delete(self.q, self.r, index, which="col", check_finite=False)
         self.vertices = np.delete(self.vertices, index, axis=0)
         self.weights = np.delete(self.weights, index)
+        if index == self.base or len(self.weights) <= 2:
+            self._factorise()
+            return
+        column = index - (index > self.base)
+        self.base -= index < self.base
+        self.q, self.r = qr_delete(self.q, self.r, column, which="col", check_finite=False)
 
     def affine_minimiser(self) -> FloatArray:
         """Weights, summing to 1 but of any sign, of the point of least norm in the affine hull."""
-        ones = np.ones(len(self.weights))
-        raw = solve_triangular(
-            self.r,
-            solve_triangular(self.r, ones, trans="T", check_finite=False),
-            check_finite=False,
-        )
-        return np.asarray(raw / raw.sum())
+        goal = self.q.T @ self.vertices[self.base]
+        others = -solve_triangular(self.r, goal, check_finite=False) if len(goal) else goal
+        return np.insert(others, self.base, 1.0 - others.sum())
 
     def descend(self) -> list[int]:
         """Move to the point of least norm in the hull; give the indices that left, in sequence."""
@@ -209,8 +219,10 @@ def minimum_norm_lottery(
         vertex = evaluate(order)
         iterations += 1
         shifted = vertex - target_masses
-        # Wolfe's criterion: no vertex lies on the near side of the point.
-        no_progress = point @ point - point @ shifted <= 1e-15 * max(1.0, float(point @ point))
+        # Wolfe's criterion: no vertex lies on the near side of the point, up to rounding.
+        length = float(np.linalg.norm(point))
+        reach = max(length, float(np.linalg.norm(shifted)))
+        no_progress = point @ point - point @ shifted <= 1e-15 * length * reach
         if no_progress or not corral.add(shifted):
             break
         masses.append(vertex)

@@ -1,4 +1,4 @@
-"""Draft distributions: the joint law of the draft tokens of one step, each sampling AND declaring it."""
+"""Draft distributions: the joint law of the draft tokens of one step, sampled AND declared."""
 
 from __future__ import annotations
 

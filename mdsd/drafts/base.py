@@ -177,7 +177,7 @@ class DraftDistribution(ABC):
         return np.array([self.hit_probs(np.roll(tokens, -i))[1] for i in tokens])
 
     def prefix_order(self, target_probs: FloatArray) -> IntArray | None:
-        """Give an order of the tokens of which some prefix solves subset selection, if one is known.
+        """Give an order of the tokens of which some prefix solves subset selection, if known.
 
         Parameters
         ----------

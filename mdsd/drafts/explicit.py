@@ -68,7 +68,8 @@ class ExplicitDraft(DeclaredDraft):
             )
         distinct, place = np.unique(checked, axis=0, return_inverse=True)
         self.token_ids = np.ascontiguousarray(distinct)
-        self.probs = np.bincount(place.ravel(), weights=masses, minlength=len(distinct))
+        self.probs = np.zeros(len(distinct))
+        np.add.at(self.probs, place.ravel(), masses)
         self.token_ids.setflags(write=False)
         self.probs.setflags(write=False)
 

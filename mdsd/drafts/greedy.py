@@ -61,7 +61,7 @@ class GreedyDraft(DeclaredDraft):
         self.top_token_ids = most_likely(self.draft_probs, self.num_drafts - 1)
         tail = self.draft_probs.copy()
         tail[self.top_token_ids] = 0.0
-        self.tail_probs = tail / tail.sum()
+        self.tail_probs: FloatArray = tail / tail.sum()
         self.tail_probs.setflags(write=False)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:

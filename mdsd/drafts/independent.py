@@ -13,7 +13,12 @@ from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft
 from mdsd.errors import InvalidDistributionError
 
-__all__ = ["IndependentDrafts", "hit_of_independent", "product_tuples"]
+__all__ = [
+    "IndependentDrafts",
+    "hit_of_independent",
+    "product_tuples",
+    "token_hits_of_independent",
+]
 
 
 class IndependentDrafts(DeclaredDraft):
@@ -83,8 +88,7 @@ class IndependentDrafts(DeclaredDraft):
         return product_tuples(list(self.draft_probs))
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102
-        with np.errstate(divide="ignore"):
-            return -np.expm1(np.log1p(-self.draft_probs).sum(axis=0))
+        return token_hits_of_independent(self.draft_probs)
 
     def prefix_order(self, target_probs: FloatArray) -> IntArray | None:  # noqa: D102
         if self.num_drafts == 1:
@@ -108,14 +112,33 @@ def hit_of_independent(ordered_probs: FloatArray, *, repeats: int = 1) -> FloatA
         ``1 - prod_j (1 - q_j(A_k))**repeats``, with no cancellation at either end: small masses are
         summed from the front, remaining masses from the back.
     """
-    rows, vocab_size = ordered_probs.shape
-    log_miss = np.zeros(vocab_size + 1)
+    log_miss = np.zeros(ordered_probs.shape[1] + 1)
     for q in ordered_probs:
         inside = np.concatenate([[0.0], np.cumsum(q)])
         outside = np.concatenate([np.cumsum(q[::-1])[::-1], [0.0]])
         with np.errstate(divide="ignore"):
             log_miss += np.where(inside < 0.5, np.log1p(-np.minimum(inside, 0.5)), np.log(outside))
-    return -np.expm1(repeats * log_miss) + 0.0  # no negative zero at the front
+    return np.asarray(0.0 - np.expm1(repeats * log_miss))
+
+
+def token_hits_of_independent(draft_probs: FloatArray, *, repeats: int = 1) -> FloatArray:
+    """Probability that each token is drafted by independent drafts.
+
+    Parameters
+    ----------
+    draft_probs : ndarray, shape (m, V)
+    repeats : int, default 1
+        How many tokens are drawn from each of the m distributions.
+
+    Returns
+    -------
+    ndarray, shape (V,)
+    """
+    if len(draft_probs) * repeats == 1:
+        return np.asarray(draft_probs[0].copy())  # exact, where logarithms would cost a digit
+    with np.errstate(divide="ignore"):
+        log_miss = repeats * np.log1p(-draft_probs).sum(axis=0)
+    return np.asarray(0.0 - np.expm1(log_miss))
 
 
 def product_tuples(vectors: Sequence[FloatArray]) -> tuple[IntArray, FloatArray]:
@@ -126,4 +149,4 @@ def product_tuples(vectors: Sequence[FloatArray]) -> tuple[IntArray, FloatArray]
     probs = np.ones(len(ids))
     for j, q in enumerate(vectors):
         probs *= q[ids[:, j]]
-    return ids, probs
+    return ids, np.asarray(probs)

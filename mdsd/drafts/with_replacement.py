@@ -10,7 +10,7 @@ from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft, check_num_drafts
-from mdsd.drafts.independent import hit_of_independent, product_tuples
+from mdsd.drafts.independent import hit_of_independent, product_tuples, token_hits_of_independent
 
 __all__ = ["WithReplacement"]
 
@@ -74,8 +74,7 @@ class WithReplacement(DeclaredDraft):
         return product_tuples([self.draft_probs] * self.num_drafts)
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102
-        with np.errstate(divide="ignore"):
-            return -np.expm1(self.num_drafts * np.log1p(-self.draft_probs))
+        return token_hits_of_independent(self.draft_probs[np.newaxis], repeats=self.num_drafts)
 
     def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
         return ratio_order(target_probs, self.draft_probs)

@@ -81,12 +81,13 @@ class WithoutReplacement(DeclaredDraft):
         # A token drawn before has no mass left, and an exhausted remainder no tokens.
         chances = np.where(_repeats(flat), 0.0, self.draft_probs[flat])
         ratios = np.divide(chances, remaining, out=np.zeros_like(chances), where=remaining > 0.0)
-        return ratios.prod(axis=1).reshape(ids.shape[:-1])
+        return np.asarray(ratios.prod(axis=1).reshape(ids.shape[:-1]))
 
     def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
         flat = draft_token_ids.reshape(-1, self.num_drafts)
         positive = (self.draft_probs[flat] > 0.0).all(axis=1)
-        return (positive & ~_repeats(flat).any(axis=1)).reshape(draft_token_ids.shape[:-1])
+        possible = positive & ~_repeats(flat).any(axis=1)
+        return np.asarray(possible.reshape(draft_token_ids.shape[:-1]))
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
         from solvers.hitting import prefix_hits
@@ -111,6 +112,8 @@ class WithoutReplacement(DeclaredDraft):
         return support[places], probs
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102
+        if self.num_drafts == 1:
+            return self.draft_probs.copy()
         from solvers.hitting import token_hits
 
         return token_hits(self.draft_probs, self.num_drafts)
@@ -135,9 +138,8 @@ def remaining_masses(draft_probs: FloatArray, removed: IntArray) -> FloatArray:
         Entry k is the mass left after the first k removals. It is the sum of what remains wherever
         ``1 - removed`` would lose digits.
     """
-    batch, count = removed.shape
     gone = np.where(_repeats(removed), 0.0, draft_probs[removed]).cumsum(axis=1)
-    left = np.concatenate([np.ones((batch, 1)), 1.0 - gone], axis=1)
+    left = np.concatenate([np.ones((len(removed), 1)), 1.0 - gone], axis=1)
     for row, k in zip(*np.nonzero(gone > 0.5), strict=True):
         rest = draft_probs.copy()
         rest[removed[row, : k + 1]] = 0.0

@@ -90,7 +90,8 @@ def _remaining(tables: PathTables, removed: IntArray) -> float:
     """Mass of q without the removed tokens, as a sum of what remains."""
     places = np.sort(tables.rank[removed])
     total, start = 0.0, 0
-    for place in places:
+    for k in range(len(places)):
+        place = int(places[k])
         # Between two removed tokens stand only larger ones than the second, so this difference
         # keeps its digits; with nothing between, it is exactly 0.
         if place > start:
@@ -219,8 +220,8 @@ def _draw_rejected(
     and q/s below, so its running sum comes from the prefix sums of p and q.
     """
     size = len(tables.drafted)
-    first = np.searchsorted(tables.ratios, -(cap + mass / remaining))
-    middle = max(first, np.searchsorted(tables.ratios, -cap))
+    first = int(np.searchsorted(tables.ratios, -(cap + mass / remaining)))
+    middle = max(first, int(np.searchsorted(tables.ratios, -cap)))
     sums_p, sums_q = tables.target_sums, tables.drafted_sums
     rate = 1.0 / remaining + cap / mass
     upper = rate * (sums_q[middle] - sums_q[first]) - (sums_p[middle] - sums_p[first]) / mass

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._random import RandomSource, draw_tokens, generator
@@ -14,6 +15,8 @@ from mdsd._tokens import check_token_ids, refuse_impossible
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.errors import InvalidArgumentError, UnsupportedError
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 __all__ = [
     "Plan",
@@ -341,10 +344,11 @@ class SelectionPlan(Plan):
         law = np.zeros((len(ids), self.draft.vocab_size))
         np.add.at(law, (np.arange(len(ids))[:, np.newaxis], ids), emitted)
         rejected = 1.0 - emitted.sum(axis=1, keepdims=True)
-        return law + np.maximum(rejected, 0.0) * (self.residual / self.residual.sum())
+        law += np.maximum(rejected, 0.0) * (self.residual / self.residual.sum())
+        return law
 
 
-def frozen(array: FloatArray) -> FloatArray:
+def frozen(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """Mark an array read-only."""
     array.setflags(write=False)
     return array
@@ -384,10 +388,13 @@ class Verifier(ABC):
         Name in the registry.
     draft_types : tuple of type
         The draft distributions it supports; `supports` may narrow them.
+    attains_bound : bool
+        Whether it claims to accept with probability alpha*, up to `Plan.gap`.
     """
 
     name: ClassVar[str]
     draft_types: ClassVar[tuple[type[DraftDistribution], ...]]
+    attains_bound: ClassVar[bool] = False
 
     def supports(self, draft: DraftDistribution) -> bool:
         """Tell whether this verifier is lossless for drafts of that law.

@@ -34,6 +34,7 @@ class GreedyVerifier(Verifier):
 
     name = "greedy"
     draft_types = (GreedyDraft,)
+    attains_bound = True
 
     def _num_uniforms(self, draft: DraftDistribution) -> int:
         return 2
@@ -50,7 +51,7 @@ class GreedyPlan(SingleDraftPlan):
         self._top_mass = float(target_probs[draft.top_token_ids].sum())
 
     @property
-    def acceptance_rate(self) -> float:  # noqa: D102
+    def acceptance_rate(self) -> float:
         overlap = float(np.minimum(self.target_probs, self.tested).sum())
         return min(1.0, self._top_mass + overlap)
 

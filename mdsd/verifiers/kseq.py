@@ -75,10 +75,10 @@ class KSeqPlan(SequentialPlan):
         self.residual = frozen(residual_or_target(left, target_probs))
 
     @property
-    def acceptance_rate(self) -> float:  # noqa: D102
+    def acceptance_rate(self) -> float:
         return _any_of(self.beta, self.draft.num_drafts)
 
-    def marginal_law(self) -> FloatArray:  # noqa: D102
+    def marginal_law(self) -> FloatArray:
         rejected = (1.0 - self.beta) ** self.draft.num_drafts
         return closing_law(self._accepted, rejected, self.residual)
 

@@ -29,16 +29,9 @@ class MarkPlan(SelectionPlan):
 
         q, n = draft.draft_probs, draft.num_drafts
         order = draft.prefix_order(target_probs)
-        hits = draft.hit_probs(order)
-        upper, length = best_prefix(target_probs[order], hits)
-        # On the optimal prefix A the cap is f(A) / q(A); with nothing of q in it, no token is cut.
-        drafted = float(q[order[:length]].sum())
-        if drafted > 0.0:
-            cap = float(hits[length]) / drafted
-        else:
-            with np.errstate(over="ignore"):
-                cap = float((target_probs[q > 0.0] / q[q > 0.0]).max())
-        total = float(np.minimum(target_probs, np.minimum(cap, 1e300) * q).sum())
+        upper, _ = best_prefix(target_probs[order], draft.hit_probs(order))
+        cap = _cap_with_overlap(target_probs, q, order[q[order] > 0.0], upper)
+        total = float(np.minimum(target_probs, cap * q).sum())
         coupling = couple_marks(target_probs, q, n, cap, total)
         super().__init__(target_probs, draft, coupling.selected, upper)
         self._coupling = coupling
@@ -59,3 +52,24 @@ class MarkPlan(SelectionPlan):
         from solvers.marks import smallest_mark_probs
 
         return smallest_mark_probs(self._coupling, ids)
+
+
+def _cap_with_overlap(p: FloatArray, q: FloatArray, order: IntArray, overlap: float) -> float:
+    """Smallest c with ``sum min(p, c q) >= overlap``, or the largest ratio p/q where none has it.
+
+    `order` holds the tokens with q > 0 by descending ratio.
+    """
+    with np.errstate(over="ignore"):
+        ratios = np.minimum(p[order] / q[order], np.finfo(np.float64).max)
+    capped = np.cumsum(q[order])  # mass of q at and above each ratio
+    uncapped = np.append(np.cumsum(p[order][::-1])[::-1][1:], 0.0)  # mass of p below it
+    # At c = ratios[k] the overlap is uncapped[k] + c capped[k], falling with k; between two
+    # ratios it is linear in c.
+    with np.errstate(over="ignore"):
+        enough = np.flatnonzero(uncapped + ratios * capped >= overlap)
+    if len(enough) == 0:
+        return float(ratios[0])
+    k = int(enough[-1])
+    cap = (overlap - uncapped[k]) / capped[k]
+    lowest = float(ratios[k + 1]) if k + 1 < len(ratios) else 0.0
+    return float(min(max(cap, lowest), ratios[k]))

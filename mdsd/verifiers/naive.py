@@ -52,10 +52,10 @@ class NaivePlan(SequentialPlan):
         self.residual = target_probs
 
     @cached_property
-    def acceptance_rate(self) -> float:  # type: ignore[override]  # noqa: D102
-        return float(min(1.0, self.target_probs @ self.draft.token_hit_probs()))
+    def acceptance_rate(self) -> float:
+        return min(1.0, float(self.target_probs @ self.draft.token_hit_probs()))
 
-    def marginal_law(self) -> FloatArray:  # noqa: D102
+    def marginal_law(self) -> FloatArray:
         return np.asarray(self.residual / self.residual.sum())
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:

@@ -43,7 +43,7 @@ class NaiveTreePlan(SingleDraftPlan):
     """The single-draft plan, with the other drafts counted."""
 
     @property
-    def acceptance_rate(self) -> float:  # noqa: D102
+    def acceptance_rate(self) -> float:
         p, q = self.target_probs, self.tested
         with np.errstate(divide="ignore", invalid="ignore"):
             others = -np.expm1((self.draft.num_drafts - 1) * np.log1p(-q))

@@ -21,8 +21,9 @@ class OptimalVerifier(Verifier):
 
     One draft, the greedy, SpecHub and top-k drafts have optimal verifiers in closed form. Drafts
     with replacement use the mark coupling, at any vocabulary size. Every other law uses a lottery
-    over priority orders. The uniforms are those of the verifier or plan used: `SingleDraftVerifier`,
-    `GreedyVerifier`, `SpecHubVerifier`, `NaiveVerifier`, `MarkPlan` or `LotteryPlan`.
+    over priority orders. The uniforms are those of the verifier or plan used:
+    `SingleDraftVerifier`, `GreedyVerifier`, `SpecHubVerifier`, `NaiveVerifier`, `MarkPlan` or
+    `LotteryPlan`.
 
     Parameters
     ----------
@@ -49,6 +50,7 @@ class OptimalVerifier(Verifier):
 
     name = "optimal"
     draft_types = (DraftDistribution,)
+    attains_bound = True
 
     def __init__(self, *, tolerance: float = 1e-9, max_iterations: int | None = None) -> None:
         check_search_options(tolerance, max_iterations)

@@ -111,10 +111,10 @@ class ChainRRSPlan(SequentialPlan):
         self._vectors = vectors
 
     @property
-    def acceptance_rate(self) -> float:  # noqa: D102
+    def acceptance_rate(self) -> float:
         return float(1.0 - np.prod(self.rejections))
 
-    def marginal_law(self) -> FloatArray:  # noqa: D102
+    def marginal_law(self) -> FloatArray:
         accepted = np.zeros(self.draft.vocab_size)
         reached = 1.0
         for q, chances, rejection in zip(self._vectors, self.chances, self.rejections, strict=True):
@@ -169,14 +169,14 @@ class PathRRSPlan(SequentialPlan):
         tables = self._tables
         places = np.searchsorted(tables.ratios, -caps)
         excess = np.maximum(tables.target_sums[places] - caps * tables.drafted_sums[places], 0.0)
-        return float(min(1.0, max(0.0, 1.0 - (q[falls] - p[falls]) @ excess / first)))
+        return min(1.0, max(0.0, 1.0 - float((q[falls] - p[falls]) @ excess) / first))
 
     @property
-    def acceptance_rate(self) -> float:  # noqa: D102
+    def acceptance_rate(self) -> float:
         return self._rate[0]
 
     @property
-    def acceptance_stderr(self) -> float:  # noqa: D102
+    def acceptance_stderr(self) -> float:
         return self._rate[1]
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
@@ -188,7 +188,7 @@ class PathRRSPlan(SequentialPlan):
         from mdsd.verifiers._rejection_paths import path_caps
 
         cap = path_caps(self._tables, row[np.newaxis])[1][0]
-        return np.maximum(self.target_probs - cap * self._draft_probs, 0.0)
+        return np.asarray(np.maximum(self.target_probs - cap * self._draft_probs, 0.0))
 
     def marginal_law(self) -> FloatArray:
         """Law of the emitted token, followed along the likeliest rejection path.

@@ -42,6 +42,7 @@ class SingleDraftVerifier(Verifier):
 
     name = "single"
     draft_types = (WithReplacement, WithoutReplacement, IndependentDrafts)
+    attains_bound = True
 
     def supports(self, draft: DraftDistribution) -> bool:  # noqa: D102
         return super().supports(draft) and draft.num_drafts == 1
@@ -73,10 +74,10 @@ class SingleDraftPlan(SequentialPlan):
         self.residual = frozen(residual_or_target(left, target_probs))
 
     @property
-    def acceptance_rate(self) -> float:  # noqa: D102
+    def acceptance_rate(self) -> float:
         return float(min(1.0, np.minimum(self.target_probs, self.tested).sum()))
 
-    def marginal_law(self) -> FloatArray:  # noqa: D102
+    def marginal_law(self) -> FloatArray:
         return closing_law(
             self.tested * self.chances, float(self.tested @ (1.0 - self.chances)), self.residual
         )

@@ -41,6 +41,7 @@ class SpecHubVerifier(Verifier):
 
     name = "spechub"
     draft_types = (SpecHubDraft,)
+    attains_bound = True
 
     def _num_uniforms(self, draft: DraftDistribution) -> int:
         return 3
@@ -85,10 +86,10 @@ class SpecHubPlan(SequentialPlan):
         self.residual = frozen(residual_or_target(left, target_probs))
 
     @property
-    def acceptance_rate(self) -> float:  # noqa: D102
+    def acceptance_rate(self) -> float:
         return float(min(1.0, self._accepted.sum()))
 
-    def marginal_law(self) -> FloatArray:  # noqa: D102
+    def marginal_law(self) -> FloatArray:
         return closing_law(self._accepted, self._rejected, self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:

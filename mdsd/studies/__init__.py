@@ -1,0 +1,9 @@
+"""Studies over many positions: verifiers compared, bounds, and their tables, files and plots."""
+
+from __future__ import annotations
+
+from mdsd.studies.bound import bound
+from mdsd.studies.compare import compare
+from mdsd.studies.rows import BoundRow, CompareRow, Missing
+
+__all__ = ["BoundRow", "CompareRow", "Missing", "bound", "compare"]

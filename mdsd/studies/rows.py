@@ -1,0 +1,184 @@
+"""Rows of a study: means over positions, and what could not be computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from mdsd.errors import SolverError, UnsupportedError
+
+__all__ = ["BoundRow", "CompareRow", "Missing", "Tally", "columns", "record"]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why a number of a row is None.
+
+    Attributes
+    ----------
+    what : str
+        "bound", or the name of a verifier.
+    position : int
+        First position at which it was not computed.
+    tokens : int
+        Tokens with probability at that position, under the target or the draft.
+    reason : str
+        What the library said.
+    """
+
+    what: str
+    position: int
+    tokens: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class CompareRow:
+    """Acceptance of one verifier, averaged over positions.
+
+    Attributes
+    ----------
+    draft_model : str
+        Name of the draft model; "a+b" for independent drafts of a and b.
+    draft : str
+        Name of the draft distribution.
+    num_drafts : int
+        n, the tokens drafted in one step.
+    temperature : float
+    verifier : str
+    acceptance : float or None
+        Mean probability that the emitted token is one of the drafts.
+    stderr : float or None
+        Its standard error over positions (N - 1); None for a single position.
+    bound, bound_stderr : float or None
+        The same of the acceptance bound alpha* of the draft distribution.
+    share_of_bound : float or None
+        `acceptance` over `bound`.
+    positions : int
+        Positions averaged over: those at which n tokens can be drafted.
+    missing : tuple of Missing
+        Why numbers are None although there were positions.
+    """
+
+    draft_model: str
+    draft: str
+    num_drafts: int
+    temperature: float
+    verifier: str
+    acceptance: float | None
+    stderr: float | None
+    bound: float | None
+    bound_stderr: float | None
+    share_of_bound: float | None
+    positions: int
+    missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
+
+
+@dataclass(frozen=True)
+class BoundRow:
+    """Acceptance bound of one draft distribution over positions.
+
+    Attributes
+    ----------
+    draft_model, draft, num_drafts, temperature
+        As in `CompareRow`.
+    bound : float or None
+        Mean of alpha*.
+    bound_stderr : float or None
+        Its standard error over positions (N - 1); None for a single position.
+    q10, q50, q90 : float or None
+        Quantiles over positions, interpolated linearly.
+    positions : int
+        Positions averaged over: those at which n tokens can be drafted.
+    values : tuple of float
+        alpha* at each of these positions; empty where it was not computed.
+    missing : tuple of Missing
+        Why numbers are None although there were positions.
+    """
+
+    draft_model: str
+    draft: str
+    num_drafts: int
+    temperature: float
+    bound: float | None
+    bound_stderr: float | None
+    q10: float | None
+    q50: float | None
+    q90: float | None
+    positions: int
+    values: tuple[float, ...] = field(default=(), repr=False, metadata={"column": False})
+    missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
+
+
+def columns(kind: type[CompareRow] | type[BoundRow]) -> tuple[str, ...]:
+    """Names of the columns of a table of rows, as in JSON and CSV.
+
+    Examples
+    --------
+    >>> columns(BoundRow)[-4:]
+    ('q10', 'q50', 'q90', 'positions')
+    """
+    return tuple(f.name for f in fields(kind) if f.metadata.get("column", True))
+
+
+def record(row: CompareRow | BoundRow) -> dict[str, Any]:
+    """Give a row as a dictionary of its columns."""
+    return {name: getattr(row, name) for name in columns(type(row))}
+
+
+class Tally:
+    """Numbers of one quantity, one for each position, or why there are none.
+
+    A mean over the positions that happened to be computable would not compare with the others in
+    its table, so one failure makes the whole quantity missing.
+
+    Parameters
+    ----------
+    what : str
+        Name of the quantity, for `Missing`.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.missing: Missing | None = None
+        self._values: list[float] = []
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The numbers, none if one of them is missing."""
+        return tuple(self._values) if self.missing is None else ()
+
+    def add(self, compute: Callable[[], float], *, position: int, tokens: int) -> None:
+        """Add the number of one more position, unless an earlier one is missing."""
+        if self.missing is not None:
+            return
+        try:
+            value = compute()
+        except (UnsupportedError, SolverError) as error:
+            self.missing = Missing(self.what, position, tokens, str(error))
+            return
+        if not math.isfinite(value):
+            self.missing = Missing(self.what, position, tokens, f"its value is {value!r}")
+            return
+        self._values.append(float(value))
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over positions."""
+        return float(np.mean(self.values)) if self.values else None
+
+    @property
+    def stderr(self) -> float | None:
+        """Standard error of the mean, from the scatter over positions."""
+        count = len(self.values)
+        return float(np.std(self.values, ddof=1) / math.sqrt(count)) if count > 1 else None
+
+    def quantiles(self, shares: Sequence[float]) -> list[float | None]:
+        """Quantiles over positions, interpolated linearly."""
+        if not self.values:
+            return [None] * len(shares)
+        return [float(value) for value in np.quantile(self.values, shares)]

@@ -1,0 +1,277 @@
+"""What a study is asked to do, checked and completed before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import signature
+from typing import Any, TypeVar
+
+import numpy as np
+
+from mdsd.datasets import Dataset
+from mdsd.drafts.base import check_num_drafts
+from mdsd.errors import InvalidArgumentError
+from mdsd.filters import filter_probs
+from mdsd.studies.positions import DRAFT_NAMES, Case, applies, probe_draft
+from mdsd.verifiers import Verifier, get_verifier, verifier_names
+
+__all__ = ["MONTE_CARLO_PATHS", "Settings", "bound_settings", "compare_settings"]
+
+MONTE_CARLO_PATHS = 1024
+"""Rejection paths where an acceptance rate is estimated; positions average the noise out."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A checked request.
+
+    Attributes
+    ----------
+    num_drafts : tuple of int
+    drafts, draft_models : tuple of str
+        Draft distributions that apply, and the draft models of those that take one.
+    verifiers : tuple of str or Verifier
+        Empty for a study of bounds.
+    temperatures : tuple of float
+    top_k : int or None
+    top_p : float
+    positions : int
+        How many positions, counted from the first.
+    seed : int
+    cases : tuple of Case
+        All that follows from it, in the order of the rows.
+    """
+
+    num_drafts: tuple[int, ...]
+    drafts: tuple[str, ...]
+    draft_models: tuple[str, ...]
+    verifiers: tuple[str | Verifier, ...]
+    temperatures: tuple[float, ...]
+    top_k: int | None
+    top_p: float
+    positions: int
+    seed: int
+    cases: tuple[Case, ...]
+
+    def describe(self, data: str) -> dict[str, Any]:
+        """Give the settings as they are written next to the rows.
+
+        Parameters
+        ----------
+        data : str
+            Name or path of the data set.
+        """
+        described: dict[str, Any] = {
+            "data": data,
+            "positions": self.positions,
+            "draft_models": list(self.draft_models),
+            "drafts": list(self.drafts),
+            "num_drafts": list(self.num_drafts),
+            "temperatures": list(self.temperatures),
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+        }
+        if self.verifiers:
+            described["verifiers"] = [verifier_label(verifier) for verifier in self.verifiers]
+            described["monte_carlo_paths"] = MONTE_CARLO_PATHS
+        return described | {"seed": self.seed}
+
+    def verifiers_at(self, position: int) -> tuple[Verifier, ...]:
+        """Make the verifiers for one position.
+
+        What is estimated there depends on the seed and the position only: not on the other
+        verifiers, drafts and positions of the study.
+        """
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(position,))
+        options = {
+            "seed": int(sequence.generate_state(1, np.uint64)[0]),
+            "monte_carlo_paths": MONTE_CARLO_PATHS,
+        }
+        return tuple(_make_verifier(verifier, options) for verifier in self.verifiers)
+
+
+def verifier_label(verifier: str | Verifier) -> str:
+    """Name of a verifier that is given by name or as it is."""
+    return verifier if isinstance(verifier, str) else verifier.name
+
+
+def _make_verifier(verifier: str | Verifier, options: dict[str, int]) -> Verifier:
+    if not isinstance(verifier, str):
+        return verifier
+    plain = get_verifier(verifier)
+    taken = {key: options[key] for key in options if key in signature(type(plain)).parameters}
+    return get_verifier(verifier, **taken) if taken else plain
+
+
+def bound_settings(
+    dataset: Dataset,
+    *,
+    num_drafts: Iterable[int] = (2, 3, 4),
+    drafts: Iterable[str] | None = None,
+    draft_models: Iterable[str] | None = None,
+    temperatures: Iterable[float] = (1.0,),
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    positions: int | None = None,
+    seed: int = 0,
+) -> Settings:
+    """Check the options of a study of bounds; they are those of `mdsd.studies.bound`.
+
+    Returns
+    -------
+    Settings
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range, a name is not known, or nothing is left to compute.
+    """
+    counts = _distinct("num_drafts", [check_num_drafts(n) for n in num_drafts])
+    models = tuple(dataset.draft_logits)
+    chosen = _names("draft model", draft_models, models, models[:1])
+    asked = _names("draft distribution", drafts, DRAFT_NAMES, DRAFT_NAMES)
+    heats = _distinct("temperatures", list(temperatures))
+    for heat in heats:
+        filter_probs([1.0], temperature=heat, top_k=top_k, top_p=top_p)
+    _check_whole("positions", positions, 1)
+    _check_whole("seed", seed, 0)
+
+    used = tuple(
+        name for name in asked if any(applies(name, n, len(models)) for n in counts)
+    )
+    if not used:
+        raise InvalidArgumentError(
+            f"nothing to compute: {', '.join(asked)} with num_drafts "
+            f"{', '.join(map(str, counts))} on {len(models)} draft model(s); spechub needs "
+            "num_drafts = 2 and independent as many draft models as drafts"
+        )
+    temperatures = tuple(float(heat) for heat in heats)
+    return Settings(
+        num_drafts=counts,
+        drafts=used,
+        draft_models=chosen,
+        verifiers=(),
+        temperatures=temperatures,
+        top_k=top_k if top_k is not None and top_k > 0 else None,
+        top_p=float(top_p),
+        positions=dataset.num_positions
+        if positions is None
+        else min(int(positions), dataset.num_positions),
+        seed=int(seed),
+        cases=_cases(models, chosen, temperatures, used, counts),
+    )
+
+
+def compare_settings(
+    dataset: Dataset, *, verifiers: Iterable[str | Verifier] | None = None, **options: Any
+) -> Settings:
+    """Check the options of a comparison; they are those of `mdsd.studies.compare`.
+
+    Returns
+    -------
+    Settings
+        Without the cases to which no verifier applies.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range, a name is not known, or nothing is left to compute.
+    """
+    settings = bound_settings(dataset, **options)
+    chosen = _choose_verifiers(verifiers)
+    judges = [_make_verifier(verifier, {}) for verifier in chosen]
+    cases = tuple(
+        case
+        for case in settings.cases
+        if any(judge.supports(probe_draft(case)) for judge in judges)
+    )
+    if not cases:
+        raise InvalidArgumentError(
+            f"nothing to compute: none of the verifiers {', '.join(map(verifier_label, chosen))} "
+            f"supports {', '.join(settings.drafts)} with num_drafts "
+            f"{', '.join(map(str, settings.num_drafts))}"
+        )
+    return Settings(**{**vars(settings), "verifiers": chosen, "cases": cases})
+
+
+def _cases(
+    models: tuple[str, ...],
+    chosen: tuple[str, ...],
+    temperatures: tuple[float, ...],
+    drafts: tuple[str, ...],
+    counts: tuple[int, ...],
+) -> tuple[Case, ...]:
+    """List the cases by draft model, temperature, draft distribution, number of drafts.
+
+    Independent drafts come last: they have their own models, whatever model the others take.
+    """
+    own = [
+        Case((model,), draft, n, heat)
+        for model in chosen
+        for heat in temperatures
+        for draft in drafts
+        for n in counts
+        if draft != "independent" and applies(draft, n, len(models))
+    ]
+    joint = [
+        Case(models[:n], "independent", n, heat)
+        for heat in temperatures
+        for n in counts
+        if "independent" in drafts and applies("independent", n, len(models))
+    ]
+    return (*own, *joint)
+
+
+def _choose_verifiers(verifiers: Iterable[str | Verifier] | None) -> tuple[str | Verifier, ...]:
+    if verifiers is None:
+        return verifier_names()
+    chosen: dict[str, str | Verifier] = {}
+    for verifier in _listed("verifiers", verifiers):
+        if not isinstance(verifier, Verifier):
+            get_verifier(verifier)  # refuses an unknown name
+        label = verifier_label(verifier)
+        if chosen.setdefault(label, verifier) is not verifier and chosen[label] != verifier:
+            raise InvalidArgumentError(
+                f"verifiers holds two of the name {label!r}; set another `name` on one of them"
+            )
+    return _distinct("verifiers", list(chosen.values()))
+
+
+def _names(
+    kind: str, given: Iterable[str] | None, known: Sequence[str], default: Sequence[str]
+) -> tuple[str, ...]:
+    if given is None:
+        return tuple(default)
+    names = _distinct(f"{kind}s", _listed(f"{kind}s", given))
+    for name in names:
+        if name not in known:
+            close = get_close_matches(str(name), known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise InvalidArgumentError(
+                f"{kind} is {name!r}; expected one of {', '.join(known)}{hint}"
+            )
+    return names
+
+
+def _listed(name: str, given: Iterable[T]) -> list[T]:
+    if isinstance(given, str):  # a string is a list of letters, which nobody means
+        raise InvalidArgumentError(f"{name} is {given!r}; expected a list")
+    return list(given)
+
+
+def _distinct(name: str, given: list[T]) -> tuple[T, ...]:
+    if not given:
+        raise InvalidArgumentError(f"{name} is empty; expected at least one")
+    return tuple(dict.fromkeys(given))
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if value is None and name == "positions":
+        return
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise InvalidArgumentError(f"{name} is {value!r}; expected an integer >= {least}")

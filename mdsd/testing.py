@@ -1,0 +1,483 @@
+"""The conformance suite for verifiers, built-in or your own, and the instances it runs on.
+
+`check_verifier` proves losslessness instead of sampling it: it enumerates the draft tuples, sums
+the exact output laws and compares with the target to 1e-12. Sampling comes second, with fixed
+seeds.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import FloatArray, IntArray
+from mdsd.bounds import acceptance_bound
+from mdsd.drafts import (
+    DraftDistribution,
+    ExplicitDraft,
+    GreedyDraft,
+    IndependentDrafts,
+    SpecHubDraft,
+    TopKDraft,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd.errors import InvalidDistributionError, InvalidTokenError, MdsdError, UnsupportedError
+from mdsd.verifiers import Plan, Verifier
+
+__all__ = [
+    "CheckFailure",
+    "Instance",
+    "check_plan",
+    "check_verifier",
+    "chi_square_p_value",
+    "drafts_of",
+    "enumerated_acceptance",
+    "enumerated_law",
+    "instances",
+    "random_probs",
+]
+
+EXACT = 1e-12
+"""Tolerance of exact laws and rates."""
+
+FALSE_ALARM = 1e-6
+"""Probability that one sampling check fails for a right verifier; with fixed seeds, once for all."""
+
+_DRAWS = 4000
+
+
+class CheckFailure(AssertionError):
+    """A verifier broke its contract; the message says where and by how much."""
+
+
+# --- instances ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A target and a draft distribution to try a verifier on.
+
+    Attributes
+    ----------
+    label : str
+        Readable name.
+    target_probs : ndarray of float64, shape (V,)
+    draft : DraftDistribution
+    tie_free : bool
+        Whether no two tokens can be confused, so that relabelling tokens must relabel the law.
+    """
+
+    label: str
+    target_probs: FloatArray
+    draft: DraftDistribution
+    tie_free: bool = field(default=False)
+
+
+_PROBS_KINDS = ("flat", "peaked", "sparse", "ties", "point", "nearly_flat", "one_heavy", "scales")
+
+
+def random_probs(rng: np.random.Generator, vocab_size: int, kind: str | None = None) -> FloatArray:
+    """Draw a probability vector of a kind that solvers and verifiers stumble on.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    vocab_size : int
+        V >= 1.
+    kind : str, optional
+        flat, peaked (Dirichlet 0.1), sparse (exact zeros), ties (small fractions), point
+        (one-hot), nearly_flat, one_heavy (one token at 1 - 1e-12) or scales (masses from 1e-30 to
+        1); random by default.
+
+    Returns
+    -------
+    ndarray of float64, shape (V,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(random_probs(np.random.default_rng(0), 5).sum().round(12))
+    1.0
+    """
+    kind = str(rng.choice(_PROBS_KINDS)) if kind is None else kind
+    chosen = int(rng.integers(vocab_size))
+    if kind == "flat":
+        weights = rng.dirichlet(np.ones(vocab_size))
+    elif kind == "peaked":
+        weights = rng.dirichlet(np.full(vocab_size, 0.1))
+    elif kind == "sparse":
+        weights = rng.dirichlet(np.ones(vocab_size)) * (rng.random(vocab_size) < 0.6)
+    elif kind == "ties":
+        weights = rng.integers(0, 4, vocab_size).astype(np.float64)
+    elif kind == "point":
+        weights = np.zeros(vocab_size)
+    elif kind == "nearly_flat":
+        weights = 1.0 + 1e-9 * rng.random(vocab_size)
+    elif kind == "one_heavy":
+        weights = np.full(vocab_size, 1e-12 / vocab_size)
+        weights[chosen] = 1.0
+    elif kind == "scales":
+        weights = 10.0 ** rng.uniform(-30.0, 0.0, vocab_size)
+    else:
+        raise ValueError(f"kind is {kind!r}; expected one of {', '.join(_PROBS_KINDS)}")
+    if not weights.sum() > 0.0:
+        weights[chosen] = 1.0
+    return np.asarray(weights / weights.sum())
+
+
+def drafts_of(
+    draft_probs: Sequence[FloatArray], num_drafts: int, rng: np.random.Generator
+) -> list[DraftDistribution]:
+    """Build every draft distribution that the vectors allow.
+
+    Parameters
+    ----------
+    draft_probs : sequence of ndarray
+        At least `num_drafts` draft vectors; all but the independent law use the first.
+    num_drafts : int
+    rng : numpy.random.Generator
+        Draws the explicit law.
+
+    Returns
+    -------
+    list of DraftDistribution
+    """
+    q, vocab_size = draft_probs[0], len(draft_probs[0])
+    tuples = rng.integers(0, vocab_size, (int(rng.integers(1, 7)), num_drafts))
+    found: list[DraftDistribution] = [
+        WithReplacement(q, num_drafts),
+        IndependentDrafts(list(draft_probs[:num_drafts])),
+        ExplicitDraft(tuples, random_probs(rng, len(tuples)), vocab_size=vocab_size),
+    ]
+    for kind in (WithoutReplacement, GreedyDraft, TopKDraft):
+        try:
+            found.append(kind(q, num_drafts))
+        except InvalidDistributionError:
+            continue  # too few tokens to draw from
+    if num_drafts == 2 and np.count_nonzero(q) >= 2:
+        found.append(SpecHubDraft(q))
+    return found
+
+
+def instances(seed: int = 0, count: int = 24) -> Iterator[Instance]:
+    """Give instances of every draft distribution: generic ones first, then degenerate ones.
+
+    Parameters
+    ----------
+    seed : int, default 0
+    count : int, default 24
+        Pairs of vectors; each gives up to seven draft distributions.
+
+    Yields
+    ------
+    Instance
+    """
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        generic = number < 3
+        vocab_size = 5 if generic else int(rng.integers(1, 7))
+        num_drafts = number % 3 + 1
+        kind = "flat" if generic else None
+        target = random_probs(rng, vocab_size, kind)
+        vectors = [random_probs(rng, vocab_size, kind) for _ in range(num_drafts)]
+        if number % 6 == 5:
+            vectors[0] = target.copy()
+        for draft in drafts_of(vectors, num_drafts, rng):
+            tie_free = generic and draft.name != "explicit"
+            yield Instance(f"{draft.name}-{num_drafts}-{number}", target, draft, tie_free)
+
+
+# --- exact laws --------------------------------------------------------------------------------
+
+
+def enumerated_law(plan: Plan) -> FloatArray:
+    """Law of the emitted token: the output laws summed over all tuples with their probabilities.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a draft distribution that enumerates its support.
+
+    Returns
+    -------
+    ndarray of float64, shape (V,)
+        The target, if the verifier is lossless.
+    """
+    ids, probs = plan.draft.tuple_arrays()
+    return np.asarray(probs @ plan.output_law(ids))
+
+
+def enumerated_acceptance(plan: Plan) -> float:
+    """Probability that the emitted token is one of the drafts, over all tuples.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    float
+    """
+    ids, probs = plan.draft.tuple_arrays()
+    return float(probs @ _drafted_mass(plan.output_law(ids), ids))
+
+
+def _drafted_mass(laws: FloatArray, ids: IntArray) -> FloatArray:
+    drafted = np.zeros(laws.shape, dtype=np.bool_)
+    np.put_along_axis(drafted, ids, True, axis=1)
+    return np.asarray(np.where(drafted, laws, 0.0).sum(axis=1))
+
+
+def chi_square_p_value(counts: Any, expected_probs: FloatArray) -> float:
+    """P-value of observed counts under a law, with rare cells pooled.
+
+    Parameters
+    ----------
+    counts : array_like of int, shape (V,)
+    expected_probs : ndarray, shape (V,)
+
+    Returns
+    -------
+    float
+        0.0 if a cell of probability 0 was observed; 1.0 where one cell is left.
+    """
+    from scipy.stats import chi2
+
+    observed = np.asarray(counts, dtype=np.float64)
+    expected = expected_probs * observed.sum()
+    if observed[expected_probs == 0.0].sum() > 0.0:
+        return 0.0
+    common = expected >= 5.0
+    observed = np.append(observed[common], observed[~common].sum())
+    expected = np.append(expected[common], expected[~common].sum())
+    used = expected > 0.0
+    if used.sum() < 2:
+        return 1.0
+    statistic = ((observed[used] - expected[used]) ** 2 / expected[used]).sum()
+    return float(chi2.sf(statistic, int(used.sum()) - 1))
+
+
+# --- the suite ---------------------------------------------------------------------------------
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise CheckFailure(message)
+
+
+def _close(found: Any, expected: Any, tolerance: float, message: str) -> None:
+    distance = float(np.max(np.abs(np.asarray(found) - np.asarray(expected)), initial=0.0))
+    _require(distance <= tolerance, f"{message}: off by {distance:.3g}, allowed {tolerance:.3g}")
+
+
+def check_plan(plan: Plan, *, attains_bound: bool = False) -> None:
+    """Check the exact contract of one plan by enumeration.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a draft distribution that enumerates its support.
+    attains_bound : bool, default False
+        Whether its acceptance must reach the bound up to `plan.gap`.
+
+    Raises
+    ------
+    CheckFailure
+        If an output law is no law or emits a token of target probability 0; if their sum, or
+        `marginal_law`, differs from the target by more than 1e-12; if `acceptance_rate` is not the
+        enumerated one, exceeds the bound, or misses it where it must not; if accept tests are not
+        strict.
+    """
+    target = plan.target_probs
+    ids, probs = plan.draft.tuple_arrays()
+    laws = plan.output_law(ids)
+    _require(laws.shape == (len(ids), len(target)), f"output_law has shape {laws.shape}")
+    _require(bool((laws >= 0.0).all()), "output_law has a negative entry")
+    _close(laws.sum(axis=1), 1.0, EXACT, "output_law does not sum to 1")
+    _close(laws[:, target == 0.0], 0.0, 0.0, "output_law emits a token of target probability 0")
+    _close(probs @ laws, target, EXACT, "output_law summed over the tuples is not the target")
+    _close(plan.marginal_law(), target, EXACT, "marginal_law is not the target")
+
+    accepted = float(probs @ _drafted_mass(laws, ids))
+    rate, stderr, gap = plan.acceptance_rate, plan.acceptance_stderr, plan.gap
+    _require(0.0 <= rate <= 1.0 and stderr >= 0.0 and gap >= 0.0, "a rate, error or gap is off")
+    _require(
+        rate - EXACT - 6.0 * stderr <= accepted <= rate + gap + EXACT + 6.0 * stderr,
+        f"acceptance_rate is {rate!r} but enumeration gives {accepted!r}",
+    )
+    bound = acceptance_bound(target, plan.draft).value
+    _require(accepted <= bound + EXACT, f"acceptance {accepted!r} exceeds the bound {bound!r}")
+    if attains_bound:
+        _require(accepted >= bound - gap - EXACT, f"acceptance {accepted!r} misses {bound!r}")
+
+    for edge in (0.0, float(np.nextafter(1.0, 0.0))):
+        emitted = plan.verify_many(ids, uniforms=np.full((len(ids), plan.num_uniforms), edge))
+        impossible = target[emitted.token_id] == 0.0
+        _require(not impossible.any(), f"uniforms of {edge!r} emit a token of probability 0")
+
+
+def check_verifier(verifier: Verifier, *, seed: int = 0, count: int = 24) -> None:
+    """Check that a verifier keeps the whole contract; silent if it does.
+
+    Parameters
+    ----------
+    verifier : Verifier
+        Built-in or your own.
+    seed : int, default 0
+        Seed of the instances and of every sampling check.
+    count : int, default 24
+        Pairs of vectors tried, each with every draft distribution the verifier supports.
+
+    Raises
+    ------
+    CheckFailure
+        Naming the instance and what broke.
+
+    Notes
+    -----
+    Exactly: see `check_plan`. By sampling, with fixed seeds: frequencies of `verify_many` follow
+    `output_law`, and drafting and verifying with the same integer seed are independent. Further:
+    the same seed gives the same result, also from a pickled plan; `verify` agrees with
+    `verify_many`; accept indices are right; read-only, strided, float16, float32 and big-endian
+    targets work and stay unchanged; relabelling tokens relabels the law; impossible tuples and
+    unsupported draft distributions are refused.
+
+    Examples
+    --------
+    >>> import mdsd
+    >>> mdsd.testing.check_verifier(mdsd.get_verifier("naive"))
+    """
+    supported = 0
+    for number, instance in enumerate(instances(seed, count)):
+        try:
+            if not verifier.supports(instance.draft):
+                _check_refusal(verifier, instance)
+                continue
+            supported += 1
+            plan = verifier.plan(instance.target_probs, instance.draft)
+            check_plan(plan, attains_bound=verifier.attains_bound)
+            _check_uniforms(verifier, plan)
+            _check_inputs(verifier, instance)
+            _check_impossible(plan)
+            _check_sampling(plan, seed + number)
+            if instance.tie_free:
+                _check_relabelling(verifier, instance, seed + number)
+        except CheckFailure as failure:
+            raise CheckFailure(f"{verifier!r} on {instance.label}: {failure}") from None
+        except MdsdError as error:
+            raise CheckFailure(f"{verifier!r} on {instance.label}: raised {error!r}") from error
+    _require(supported > 0, f"{verifier!r} supports none of the draft distributions tried")
+
+
+def _check_refusal(verifier: Verifier, instance: Instance) -> None:
+    try:
+        verifier.plan(instance.target_probs, instance.draft)
+    except UnsupportedError as error:
+        _require(instance.draft.name in str(error), "the refusal does not name the draft")
+    else:
+        raise CheckFailure("plan() accepts a draft distribution that supports() denies")
+
+
+def _check_uniforms(verifier: Verifier, plan: Plan) -> None:
+    _require(
+        verifier.num_uniforms(plan.draft) == plan.num_uniforms,
+        "num_uniforms of the verifier and of its plan differ",
+    )
+    drafts = plan.draft.sample(7, 20)
+    uniforms = np.random.default_rng(7).random((20, plan.num_uniforms))
+    together = plan.verify_many(drafts, uniforms=uniforms)
+    alone = [plan.verify(row, uniforms=u) for row, u in zip(drafts, uniforms, strict=True)]
+    _require(
+        [v.token_id for v in alone] == together.token_id.tolist()
+        and [v.accept_index for v in alone] == together.accept_index.tolist(),
+        "verify and verify_many differ on the same uniforms",
+    )
+    first = plan.verify_many(drafts, 11)
+    again = pickle.loads(pickle.dumps(plan)).verify_many(drafts, 11)
+    _require(
+        first.token_id.tolist() == again.token_id.tolist(),
+        "the same seed gives another result from a pickled plan",
+    )
+
+
+def _check_inputs(verifier: Verifier, instance: Instance) -> None:
+    target = instance.target_probs
+    expected = verifier.plan(target, instance.draft).marginal_law()
+    wide = np.zeros((len(target), 3))
+    wide[:, 1] = target
+    read_only = target.copy()
+    read_only.setflags(write=False)
+    same = {
+        "read-only": read_only,
+        "strided": wide[:, 1],
+        "reversed": target[::-1].copy()[::-1],
+        "big-endian": target.astype(">f8"),
+    }
+    for label, form in same.items():
+        before = form.copy()
+        law = verifier.plan(form, instance.draft).marginal_law()
+        _require(bool((form == before).all()), f"a {label} target was modified")
+        _require(law.tolist() == expected.tolist(), f"a {label} target gives another law")
+    for dtype in (np.float32, np.float16):
+        rounded = target.astype(dtype)
+        exact = rounded.astype(np.float64) / rounded.astype(np.float64).sum()
+        law = verifier.plan(rounded, instance.draft).marginal_law()
+        _close(law, exact, EXACT, f"a {np.dtype(dtype).name} target is not reproduced")
+
+
+def _check_impossible(plan: Plan) -> None:
+    n, vocab_size = plan.draft.num_drafts, plan.draft.vocab_size
+    for wrong in ([vocab_size] * n, [-1] * n, [0.0] * n, [0] * (n + 1)):
+        for call in (plan.verify, plan.output_law):
+            try:
+                call(wrong)
+            except InvalidTokenError:
+                continue
+            raise CheckFailure(f"draft_token_ids {wrong} are not refused")
+
+
+def _check_sampling(plan: Plan, seed: int) -> None:
+    vocab_size = plan.draft.vocab_size
+    # The same integer seed on both sides: the streams must still be independent.
+    drafts = plan.draft.sample(seed, _DRAWS)
+    seen = plan.verify_many(drafts, seed)
+    matches = drafts == seen.token_id[:, np.newaxis]
+    index = np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
+    _require(index.tolist() == seen.accept_index.tolist(), "accept_index is wrong")
+    counts = np.bincount(seen.token_id, minlength=vocab_size)
+    p_value = chi_square_p_value(counts, plan.target_probs)
+    _require(p_value > FALSE_ALARM, f"emitted tokens do not follow the target (p = {p_value:.2g})")
+
+    fixed = np.tile(drafts[0], (_DRAWS, 1))
+    emitted = plan.verify_many(fixed, seed + 1).token_id
+    law = plan.output_law(drafts[0])
+    # Rounding residues of the law, far below what sampling could see, count as 0.
+    p_value = chi_square_p_value(
+        np.bincount(emitted, minlength=vocab_size), np.where(law < 1e-14, 0.0, law)
+    )
+    _require(p_value > FALSE_ALARM, f"verify does not follow output_law (p = {p_value:.2g})")
+
+
+def _check_relabelling(verifier: Verifier, instance: Instance, seed: int) -> None:
+    label = np.random.default_rng(seed).permutation(len(instance.target_probs))
+    target = np.empty_like(instance.target_probs)
+    target[label] = instance.target_probs
+    draft = _relabelled(instance.draft, label)
+    ids, _ = instance.draft.tuple_arrays()
+    before = verifier.plan(instance.target_probs, instance.draft).output_law(ids)
+    after = verifier.plan(target, draft).output_law(label[ids])
+    _close(after[:, label], before, 1e-9, "relabelling tokens does not relabel the law")
+
+
+def _relabelled(draft: Any, label: IntArray) -> DraftDistribution:
+    probs = np.empty_like(draft.draft_probs)
+    probs[..., label] = draft.draft_probs
+    if isinstance(draft, (IndependentDrafts, SpecHubDraft)):
+        return type(draft)(probs)
+    built: DraftDistribution = type(draft)(probs, draft.num_drafts)
+    return built
