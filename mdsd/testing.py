@@ -46,7 +46,7 @@ EXACT = 1e-12
 """Tolerance of exact laws and rates."""
 
 FALSE_ALARM = 1e-6
-"""Probability that one sampling check fails for a right verifier; with fixed seeds, once for all."""
+"""Probability that one sampling check fails for a right verifier; seeds are fixed."""
 
 _DRAWS = 4000
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
-from mdsd.bounds import acceptance_bound
 from mdsd.datasets import Dataset
-from mdsd.studies.positions import Case, Progress, visits
+from mdsd.studies.positions import Case, Progress, bound_value, visits
 from mdsd.studies.rows import BoundRow, Tally
 from mdsd.studies.settings import Settings, bound_settings
 
@@ -53,7 +53,7 @@ def bound(
     ... )
     >>> for row in rows:
     ...     print(f"{row.draft:16} {row.num_drafts} {row.bound:.3f}")
-    with_replacement 2 0.861
+    with_replacement 2 0.801
     """
     settings = bound_settings(
         dataset,
@@ -90,7 +90,7 @@ def run_bound(
     for visit in visits(dataset, settings, progress):
         drawable[visit.case] += 1
         tallies[visit.case].add(
-            lambda visit=visit: acceptance_bound(visit.target_probs, visit.draft).value,
+            partial(bound_value, visit),
             position=visit.position,
             tokens=visit.draft.vocab_size,
         )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from mdsd.bounds import acceptance_bound
 from mdsd.datasets import Dataset
-from mdsd.studies.positions import Case, Progress, Visit, probe_draft, visits
+from mdsd.studies.positions import Case, Progress, Visit, bound_value, probe_draft, visits
 from mdsd.studies.rows import CompareRow, Tally
 from mdsd.studies.settings import Settings, compare_settings
 from mdsd.verifiers import Verifier
@@ -131,7 +130,7 @@ class _Tallies:
     def add(self, visit: Visit, settings: Settings) -> None:
         place = {"position": visit.position, "tokens": visit.draft.vocab_size}
         self._positions += 1
-        self._bound.add(lambda: acceptance_bound(visit.target_probs, visit.draft).value, **place)
+        self._bound.add(partial(bound_value, visit), **place)
         verifiers = settings.verifiers_at(visit.position)
         for index, tally in self._acceptance.items():
             tally.add(partial(_acceptance, verifiers[index], visit), **place)

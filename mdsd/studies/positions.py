@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd._typing import FloatArray
+from mdsd.bounds import acceptance_bound
 from mdsd.datasets import Dataset
 from mdsd.drafts import (
     DraftDistribution,
@@ -25,7 +26,16 @@ from mdsd.filters import filter_probs, probs_from_logits
 if TYPE_CHECKING:
     from mdsd.studies.settings import Settings
 
-__all__ = ["DRAFT_NAMES", "Case", "Progress", "Visit", "applies", "probe_draft", "visits"]
+__all__ = [
+    "DRAFT_NAMES",
+    "Case",
+    "Progress",
+    "Visit",
+    "applies",
+    "bound_value",
+    "probe_draft",
+    "visits",
+]
 
 Progress = Callable[[int, int], object]
 """Called with the number of steps done and their total."""
@@ -104,6 +114,11 @@ def probe_draft(case: Case) -> DraftDistribution:
     size = case.num_drafts + 1
     law = np.full(size, 1.0 / size)
     return _BUILDERS[case.draft]([law] * len(case.draft_models), case.num_drafts)
+
+
+def bound_value(visit: Visit) -> float:
+    """Compute the acceptance bound at a visited position."""
+    return acceptance_bound(visit.target_probs, visit.draft).value
 
 
 def visits(

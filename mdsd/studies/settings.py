@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -102,9 +103,14 @@ def verifier_label(verifier: str | Verifier) -> str:
 def _make_verifier(verifier: str | Verifier, options: dict[str, int]) -> Verifier:
     if not isinstance(verifier, str):
         return verifier
-    plain = get_verifier(verifier)
-    taken = {key: options[key] for key in options if key in signature(type(plain)).parameters}
-    return get_verifier(verifier, **taken) if taken else plain
+    taken = _parameters(verifier)
+    return get_verifier(verifier, **{key: options[key] for key in options if key in taken})
+
+
+@cache
+def _parameters(name: str) -> frozenset[str]:
+    """Options that the class of a registered verifier takes."""
+    return frozenset(signature(type(get_verifier(name))).parameters)
 
 
 def bound_settings(
@@ -140,9 +146,7 @@ def bound_settings(
     _check_whole("positions", positions, 1)
     _check_whole("seed", seed, 0)
 
-    used = tuple(
-        name for name in asked if any(applies(name, n, len(models)) for n in counts)
-    )
+    used = tuple(name for name in asked if any(applies(name, n, len(models)) for n in counts))
     if not used:
         raise InvalidArgumentError(
             f"nothing to compute: {', '.join(asked)} with num_drafts "

@@ -98,29 +98,26 @@ class ChainRRSPlan(SequentialPlan):
     ) -> None:
         super().__init__(target_probs, draft)
         self.num_tests = len(vectors)
-        law = target_probs
-        rounds, rejections = [], []
+        law, reached = target_probs, 1.0
+        rounds: list[FloatArray] = []
+        accepted = np.zeros(len(target_probs))
         for q in vectors:
-            rounds.append(accept_probs(law, q))
+            chances = accept_probs(law, q)
+            accepted += reached * q * chances
+            reached *= float(q @ (1.0 - chances))
             left = residual_or_target(np.maximum(law - q, 0.0), law)
-            rejections.append(float(q @ (1.0 - rounds[-1])))
             law = left / left.sum()
+            rounds.append(chances)
         self.chances = frozen(np.stack(rounds))
-        self.rejections = tuple(rejections)
         self.residual = frozen(law)
-        self._vectors = vectors
+        self._accepted, self._rejected = frozen(accepted), reached
 
     @property
     def acceptance_rate(self) -> float:
-        return float(1.0 - np.prod(self.rejections))
+        return min(1.0, float(self._accepted.sum()))
 
     def marginal_law(self) -> FloatArray:
-        accepted = np.zeros(self.draft.vocab_size)
-        reached = 1.0
-        for q, chances, rejection in zip(self._vectors, self.chances, self.rejections, strict=True):
-            accepted += reached * q * chances
-            reached *= rejection
-        return closing_law(accepted, reached, self.residual)
+        return closing_law(self._accepted, self._rejected, self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         return self.chances[np.arange(self.num_tests), ids], ids

@@ -1,0 +1,44 @@
+# Everything runs in .venv, which `make` builds from nothing but Python (>= 3.11).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: demo test lint tests wheel-tests bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/mdsd compare
+
+test: lint tests wheel-tests
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+tests: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# The installed wheel, not the checkout: the smoke tests run outside the repository.
+wheel-tests: $(VENV)/.installed-dev
+	$(BIN)/python tools/check_wheel.py
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest benchmarks --benchmark-only -p no:xdist
+
+$(VENV)/.created:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'mdsd needs Python 3.11 or newer: make PYTHON=...')"
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $(VENV)/.installed $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,306 @@
+"""The command line: ``mdsd compare``, ``mdsd bound`` and ``mdsd verifiers``.
+
+No logic of its own: options are checked, studies run, tables, files and plots made in
+`mdsd.studies`. Heavy imports stand inside the commands, so that help and version stay quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from mdsd._version import __version__
+from mdsd.errors import MdsdError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mdsd.datasets import Dataset
+    from mdsd.studies.output import Rows
+    from mdsd.studies.positions import Progress
+    from mdsd.studies.settings import Settings
+
+__all__ = ["main"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Interrupted(click.ClickException):
+    exit_code = 130
+
+
+class _Commands(click.Group):
+    """A group whose every failure is one line on standard error."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except _Interrupted as error:
+            _fail(error.message, error.exit_code)
+        except click.ClickException as error:
+            _fail(error.format_message(), 2)
+        except MdsdError as error:
+            _fail(str(error), 2)
+        sys.exit(result if isinstance(result, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        # Before click sees it: click prints an empty line for an interrupt.
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _Interrupted("interrupted") from None
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"mdsd: {' '.join(message.split())}", err=True)
+    sys.exit(code)
+
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # generic in new versions only
+
+
+class _List(_ParamType):
+    """Comma-separated values of one type."""
+
+    def __init__(self, kind: Callable[[str], Any], name: str, expected: str) -> None:
+        self.name = name
+        self._kind = kind
+        self._expected = expected
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return [self._kind(part) for part in map(_not_empty, value.split(","))]
+        except ValueError:
+            self.fail(f"{value!r} is not a comma-separated list of {self._expected}", param, ctx)
+
+
+def _not_empty(part: str) -> str:
+    if not part.strip():
+        raise ValueError
+    return part.strip()
+
+
+def _joined(
+    ctx: click.Context, param: click.Parameter, value: Sequence[Sequence[Any]]
+) -> list[Any] | None:
+    """Join the lists of an option that was given more than once."""
+    return [entry for part in value for entry in part] or None
+
+
+_INTEGERS = _List(int, "N,...", "integers")
+_NUMBERS = _List(float, "T,...", "numbers")
+_NAMES = _List(str, "NAME,...", "names")
+
+
+def _list_option(flag: str, kind: _List, help_text: str) -> Callable[[Command], Command]:
+    return click.option(flag, type=kind, multiple=True, callback=_joined, help=help_text)
+
+
+_SHARED = (
+    click.argument("data", default="smollm2"),
+    _list_option("--num-drafts", _INTEGERS, "Numbers of draft tokens.  [default: 2,3,4]"),
+    _list_option(
+        "--draft",
+        _NAMES,
+        "Draft distributions: with_replacement, without_replacement, independent, greedy, "
+        "spechub, top_k.  [default: all that apply]",
+    ),
+    _list_option("--draft-model", _NAMES, "Draft models.  [default: the first of the file]"),
+)
+_MORE = (
+    _list_option("--temperature", _NUMBERS, "Temperatures; 0 is argmax.  [default: 1.0]"),
+    click.option("--top-k", type=int, help="Keep this many tokens; 0 and -1 keep all."),
+    click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass."),
+    click.option("--positions", type=int, metavar="N", help="Use the first N positions only."),
+    click.option(
+        "--seed", type=int, default=0, show_default=True, help="Seed of what is estimated."
+    ),
+    click.option(
+        "--output", type=click.Path(path_type=Path), metavar="FILE.csv|.json", help="Write rows."
+    ),
+    click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw rows."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
+)
+
+
+def _options(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+@click.group(cls=_Commands, invoke_without_command=True)
+@click.version_option(__version__, prog_name="mdsd", message="%(prog)s %(version)s")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Study bounds and verifiers of multi-draft speculative decoding on real next-token laws."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")  # a terminal without ± is no reason to lose a table
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@main.command()
+@_options(
+    *_SHARED,
+    _list_option("--verifier", _NAMES, "Verifiers, see `mdsd verifiers`.  [default: all]"),
+    *_MORE,
+)
+def compare(data: str, verifier: list[str] | None, **options: Any) -> None:
+    """Compare verifiers, and the bound none can exceed, over the positions of DATA.
+
+    DATA is the name of an embedded data set or a path to an .npz file.
+    """
+    from mdsd.studies.compare import run_compare
+    from mdsd.studies.settings import compare_settings
+
+    def settle(dataset: Dataset, **settled: Any) -> Settings:
+        return compare_settings(dataset, verifiers=verifier, **settled)
+
+    def draw(rows: Any) -> bytes:
+        from mdsd.studies.plots import compare_figure, to_png
+
+        return to_png(compare_figure(rows))
+
+    def lay_out(rows: Any, positions: int) -> RenderableType:
+        from mdsd.studies.tables import compare_report
+
+        return compare_report(rows, positions)
+
+    _study(data, settle, run_compare, draw, lay_out, **options)
+
+
+@main.command()
+@_options(*_SHARED, *_MORE)
+def bound(data: str, **options: Any) -> None:
+    """Show the acceptance bounds of draft distributions over the positions of DATA.
+
+    DATA is the name of an embedded data set or a path to an .npz file.
+    """
+    from mdsd.studies.bound import run_bound
+    from mdsd.studies.settings import bound_settings
+
+    def draw(rows: Any) -> bytes:
+        from mdsd.studies.plots import bound_figure, to_png
+
+        return to_png(bound_figure(rows))
+
+    def lay_out(rows: Any, positions: int) -> RenderableType:
+        from mdsd.studies.tables import bound_report
+
+        return bound_report(rows, positions)
+
+    _study(data, bound_settings, run_bound, draw, lay_out, **options)
+
+
+@main.command()
+def verifiers() -> None:
+    """List the verifiers, the draft distributions they support and where they come from."""
+    from mdsd.studies.tables import print_report, verifiers_report
+
+    print_report(verifiers_report())
+
+
+def _study(
+    data: str,
+    settle: Callable[..., Settings],
+    run: Callable[[Dataset, Settings, Progress | None], Any],
+    draw: Callable[[Any], bytes],
+    lay_out: Callable[[Any, int], RenderableType],
+    *,
+    as_json: bool,
+    output: Path | None,
+    plot: Path | None,
+    **options: Any,
+) -> None:
+    """Check everything, compute, write the files, and only then print."""
+    from mdsd.studies.output import check_writable, to_json, write_files
+    from mdsd.studies.tables import print_report
+
+    if output is not None:
+        check_writable(output, (".csv", ".json"))
+    if plot is not None:
+        check_writable(plot, (".png",))
+    dataset = _load(data)
+    settings = settle(dataset, **_renamed(options))
+    described = settings.describe(data)
+    with _progress_bar() as progress:
+        rows = run(dataset, settings, progress)
+
+    files: dict[Path, bytes] = {}
+    if output is not None:
+        files[output] = _file_text(output, rows, described).encode()
+    if plot is not None:
+        files[plot] = draw(rows)
+    write_files(files)
+    if as_json:
+        click.echo(to_json(rows, described))
+    else:
+        print_report(lay_out(rows, settings.positions))
+
+
+def _renamed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give options their names in `mdsd.studies`, without lists that were not given."""
+    plural = {"draft": "drafts", "draft_model": "draft_models", "temperature": "temperatures"}
+    renamed = {plural.get(name, name): value for name, value in options.items()}
+    return {name: value for name, value in renamed.items() if value is not None}
+
+
+def _load(data: str) -> Dataset:
+    from mdsd import datasets
+
+    is_path = data.endswith(".npz") or os.sep in data or Path(data).exists()
+    return (
+        datasets.read_npz(data) if is_path and data not in datasets.names() else datasets.load(data)
+    )
+
+
+def _file_text(path: Path, rows: Rows, described: Mapping[str, Any]) -> str:
+    from mdsd.studies.output import to_csv, to_json
+
+    return to_csv(rows) if path.suffix.lower() == ".csv" else to_json(rows, described) + "\n"
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Progress | None]:
+    """Show a bar on standard error where that is a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    layout = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*layout, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("positions", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

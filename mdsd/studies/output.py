@@ -1,0 +1,112 @@
+"""Files of a study: JSON, CSV, and writing them whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mdsd._version import __version__
+from mdsd.errors import InvalidArgumentError
+from mdsd.studies.rows import BoundRow, CompareRow, columns, record
+
+__all__ = ["check_writable", "to_csv", "to_json", "write_files"]
+
+Rows = Sequence[CompareRow] | Sequence[BoundRow]
+
+
+def to_json(rows: Rows, settings: Mapping[str, Any]) -> str:
+    """Write rows and settings as JSON; None becomes null, and NaN is refused.
+
+    Examples
+    --------
+    >>> print(to_json([], {"seed": 0}))
+    {
+      "version": "0.1.0",
+      "settings": {
+        "seed": 0
+      },
+      "rows": []
+    }
+    """
+    report = {
+        "version": __version__,
+        "settings": dict(settings),
+        "rows": [record(row) for row in rows],
+    }
+    return json.dumps(report, indent=2, allow_nan=False)
+
+
+def to_csv(rows: Rows) -> str:
+    """Write rows as CSV with a header line; None becomes an empty field."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns(type(rows[0])), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(record(row) for row in rows)
+    return text.getvalue()
+
+
+def check_writable(path: Path, endings: Iterable[str]) -> None:
+    """Refuse a file that could not be written, before there is anything to lose.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the ending is none of `endings`, or its folder takes no new file.
+    """
+    known = tuple(endings)
+    if path.suffix.lower() not in known:
+        raise InvalidArgumentError(f"{path}: expected a name that ends in {' or '.join(known)}")
+    if path.is_dir():
+        raise InvalidArgumentError(f"{path}: cannot be written: it is a folder")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InvalidArgumentError(f"{path}: cannot be written: it is read-only")
+    # What a folder takes (rights, read-only disks, names too long) is known by trying only.
+    temporary = _temporary(path)
+    try:
+        temporary.open("xb").close()
+        temporary.unlink()
+    except OSError as error:
+        raise InvalidArgumentError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files so that each is there in full or not at all.
+
+    All are written under temporary names in their own folders first, and then renamed.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one cannot be written; none is left behind then.
+    """
+    waiting: dict[Path, Path] = {}
+    path = Path()
+    try:
+        for path, content in contents.items():
+            temporary = _temporary(path)
+            waiting[temporary] = path
+            temporary.write_bytes(content)
+        for temporary, path in waiting.items():
+            temporary.replace(_destination(path))
+    except OSError as error:
+        raise InvalidArgumentError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        for temporary in waiting:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _destination(path: Path) -> Path:
+    """Where a link leads: the file is replaced, and the link stays one."""
+    return Path(os.path.realpath(path))
+
+
+def _temporary(path: Path) -> Path:
+    place = _destination(path)
+    return place.with_name(f".{place.name}.{os.getpid()}.tmp")

@@ -1,0 +1,171 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TypeVar
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from mdsd.studies.rows import BoundRow, CompareRow, Missing
+from mdsd.verifiers import Verifier, get_verifier, verifier_names
+
+__all__ = ["bound_report", "compare_report", "print_report", "titled_groups", "verifiers_report"]
+
+Row = TypeVar("Row", CompareRow, BoundRow)
+
+_NOT_YET = Text("not yet", style="dim")
+_IMPOSSIBLE = Text("\N{EN DASH}", style="dim")
+
+
+def print_report(report: RenderableType) -> None:
+    """Print a report on standard output, as wide as the terminal and 80 columns without one."""
+    Console(highlight=False).print(report)
+
+
+def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType:
+    """Lay out a comparison: one table for each draft model and temperature, best first.
+
+    Parameters
+    ----------
+    rows : sequence of CompareRow
+    positions : int
+        Positions of the study; rows averaged over fewer are listed below the tables.
+    """
+    parts: list[RenderableType] = []
+    for title, group in titled_groups(rows):
+        table = _table("draft distribution", "n", "bound", "verifier", "acceptance", "share")
+        for section in _sections(group):
+            first = section[0]
+            bound = _mean(first, first.bound, first.bound_stderr)
+            for row in section:
+                head = (row.draft, str(row.num_drafts), bound) if row is first else ("", "", "")
+                share = "" if row.share_of_bound is None else f"{100 * row.share_of_bound:.1f}%"
+                acceptance = _mean(row, row.acceptance, row.stderr)
+                table.add_row(*head, row.verifier, acceptance, share)
+            table.add_section()
+        parts += [Text(title, style="bold"), table, ""]
+    legend = "Means over {} ± standard error; share: acceptance / bound."
+    return Group(*parts, *_notes(rows, positions, legend))
+
+
+def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
+    """Lay out bounds: one table for each draft model and temperature.
+
+    Parameters
+    ----------
+    rows : sequence of BoundRow
+    positions : int
+        Positions of the study; rows averaged over fewer are listed below the tables.
+    """
+    parts: list[RenderableType] = []
+    for title, group in titled_groups(rows):
+        table = _table("draft distribution", "n", "bound", "q10", "q50", "q90")
+        for _, section in groupby(group, key=lambda row: row.draft):
+            for index, row in enumerate(section):
+                quantiles = ["" if q is None else f"{q:.4f}" for q in (row.q10, row.q50, row.q90)]
+                bound = _mean(row, row.bound, row.bound_stderr)
+                name = row.draft if index == 0 else ""
+                table.add_row(name, str(row.num_drafts), bound, *quantiles)
+            table.add_section()
+        parts += [Text(title, style="bold"), table, ""]
+    legend = "Means over {} ± standard error; quantiles over positions."
+    return Group(*parts, *_notes(rows, positions, legend))
+
+
+def verifiers_report() -> RenderableType:
+    """Lay out the registered verifiers: name, draft distributions, what they do, source."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("verifier", no_wrap=True, style="bold")
+    table.add_column("draft distributions", max_width=24)
+    table.add_column("what it does")
+    for name in verifier_names():
+        verifier = get_verifier(name)
+        summary, source = _described(verifier)
+        what = Text(summary)
+        if source:
+            what.append(f"\n{source}", style="dim")
+        table.add_row(Text(name), Text(verifier.supported), what)
+        table.add_section()
+    return table
+
+
+def _described(verifier: Verifier) -> tuple[str, str]:
+    """First line of a verifier's docstring, and the paper its notes name first."""
+    text = (type(verifier).__doc__ or "").replace("``", "").strip()
+    summary = " ".join(text.split("\n\n")[0].split())
+    paper = re.search(r'[A-Z][\w-]+(?: et al\.)?, "[^"]+"', " ".join(text.split()))
+    return summary, paper.group() if paper else ""
+
+
+def titled_groups(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Split rows into those that share a table or a panel, each with its title.
+
+    Rows share a draft model and a temperature; independent drafts, whose models change with their
+    number, are a group of their own for each temperature.
+    """
+
+    def key(row: Row) -> tuple[str, float]:
+        return "" if row.draft == "independent" else row.draft_model, row.temperature
+
+    groups = []
+    for (model, heat), found in groupby(rows, key=key):
+        group = list(found)
+        if not model:
+            most = max((row.draft_model for row in group), key=len)
+            model = f"independent, the first n of {most.replace('+', ', ')}"
+        groups.append((f"{model}, temperature {heat:g}", group))
+    return groups
+
+
+def _sections(rows: Sequence[Row]) -> list[list[Row]]:
+    return [list(group) for _, group in groupby(rows, key=lambda row: (row.draft, row.num_drafts))]
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in names:
+        words = name in ("draft distribution", "verifier")
+        table.add_column(
+            name,
+            justify="left" if words else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=19 if words else None,
+        )
+    return table
+
+
+def _mean(row: Row, mean: float | None, stderr: float | None) -> Text:
+    if mean is None:
+        return _IMPOSSIBLE if row.positions == 0 else _NOT_YET
+    return Text(f"{mean:.4f}" if stderr is None else f"{mean:.4f} ± {stderr:.4f}")
+
+
+def _notes(rows: Sequence[Row], positions: int, legend: str) -> list[RenderableType]:
+    """Say what the numbers are, which positions were left out, and what is not computed and why."""
+    notes = [legend.format(f"{positions:,} position{'s' if positions != 1 else ''}")]
+    for title, group in titled_groups(rows):
+        short = {
+            f"{row.draft} n={row.num_drafts}: {row.positions:,}": None
+            for row in group
+            if row.positions < positions
+        }
+        if short:
+            notes.append(f"{title}, positions with n tokens to draw: {'; '.join(short)}")
+    for draft in dict.fromkeys(row.draft for row in rows):
+        missing = [m for row in rows if row.draft == draft for m in row.missing]
+        if missing:
+            notes.append(_why(draft, missing))
+    return [Text(note, style="dim") for note in notes]
+
+
+def _why(draft: str, missing: Sequence[Missing]) -> str:
+    things = ", ".join(dict.fromkeys(m.what for m in missing))
+    tokens = missing[0].tokens
+    return f"not yet {draft}: no method so far for {tokens:,} tokens ({things})"

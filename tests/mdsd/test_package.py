@@ -1,0 +1,98 @@
+"""The package itself: what importing it costs, what it exports, and its guard against `solvers`."""
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mdsd
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(code, **options):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, **options
+    )
+
+
+@pytest.mark.parametrize(
+    "heavy", ["cvxpy", "networkx", "matplotlib", "torch", "transformers", "numba", "scipy"]
+)
+def test_import_is_light(heavy):
+    done = run(f"import mdsd, sys; sys.exit({heavy!r} in sys.modules)")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_light_import_check_can_fail():
+    done = run("import mdsd, sys; sys.exit('numpy' in sys.modules)")
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("name", mdsd.__all__)
+def test_exports(name):
+    exported = getattr(mdsd, name)
+    if not isinstance(exported, str):
+        assert (inspect.getdoc(exported) or "").strip()
+
+
+def test_unknown_attribute():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = mdsd.nonsense
+
+
+@pytest.mark.parametrize("owner", ["", "__distribution__ = 'another'"], ids=["unmarked", "other"])
+def test_another_package_called_solvers_is_noticed(tmp_path, owner):
+    (tmp_path / "solvers").mkdir()
+    (tmp_path / "solvers" / "__init__.py").write_text(owner)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import mdsd"
+    done = run(code, cwd=ROOT)
+    assert done.returncode == 1
+    assert "ImportError: the package 'solvers' at" in done.stderr
+    assert "does not belong to mdsd" in done.stderr
+
+
+def plugin(folder, name, body, entry):
+    (folder / f"{name}.py").write_text(body)
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[mdsd.verifiers]\n{entry}\n")
+
+
+def test_verifiers_of_other_packages_are_found(tmp_path):
+    body = (
+        "from mdsd import NaiveVerifier\n"
+        "class Mine(NaiveVerifier):\n    '''A verifier of another package.'''\n    name = 'mine'\n"
+    )
+    plugin(tmp_path, "plugged", body, "mine = plugged:Mine")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import mdsd; "
+        "mdsd.testing.check_verifier(mdsd.get_verifier('mine')); print(mdsd.verifier_names()[-1])"
+    )
+    done = run(code, cwd=ROOT)
+    assert (done.returncode, done.stdout.strip()) == (0, "mine"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "entry", "reason"),
+    [
+        ("raise RuntimeError('broken inside')", "bad = plugged:Mine", "broken inside"),
+        ("Mine = 3", "bad = plugged:Mine", "not a subclass"),
+        ("", "bad = plugged:Mine", "Mine"),
+        ("from mdsd import NaiveVerifier as Mine", "rrs = plugged:Mine", "is taken"),
+    ],
+    ids=["raises", "not-a-verifier", "missing", "name-taken"],
+)
+def test_broken_verifiers_of_other_packages_warn(tmp_path, body, entry, reason):
+    plugin(tmp_path, "plugged", body, entry)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import mdsd; "
+        "print(len(mdsd.verifier_names()), type(mdsd.get_verifier('rrs')).__name__)"
+    )
+    done = run(code, cwd=ROOT)
+    assert (done.returncode, done.stdout.split()) == (0, ["8", "RRSVerifier"]), done.stderr
+    assert "RuntimeWarning" in done.stderr
+    assert reason in done.stderr
