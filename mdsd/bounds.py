@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,6 +152,11 @@ class _Problem:
     tolerance: float
     max_iterations: int | None
 
+    @cached_property
+    def order(self) -> IntArray | None:
+        """Order whose prefixes solve the problem, sorted once however many methods ask."""
+        return self.draft.prefix_order(self.target)
+
 
 def _suggestion(name: str, known: tuple[str, ...]) -> str:
     close = get_close_matches(str(name), known, n=1)
@@ -183,11 +189,13 @@ def check_search_options(tolerance: Any, max_iterations: Any) -> None:
 def _prefix(problem: _Problem) -> AcceptanceBound:
     from solvers.prefix import best_prefix
 
-    order = problem.draft.prefix_order(problem.target)
-    if order is None:
+    order = problem.order
+    if order is None:  # _obstacle has seen to it
         raise UnsupportedError(f"no prefix order for {problem.draft.name}")
     value, length = best_prefix(problem.target[order], problem.draft.hit_probs(order))
-    return AcceptanceBound(value, np.sort(order[length:]), "prefix", 0.0)
+    inside = np.ones(len(order), dtype=np.bool_)
+    inside[order[:length]] = False
+    return AcceptanceBound(value, np.flatnonzero(inside), "prefix", 0.0)
 
 
 def find_lottery(
@@ -276,7 +284,7 @@ def _obstacle(method: str, problem: _Problem) -> str | None:
     """Say why a method does not apply, or None where it does."""
     draft = problem.draft
     if method == "prefix":
-        if draft.prefix_order(problem.target) is None:
+        if problem.order is None:
             return "its optimal subset need not be a prefix of tokens sorted by target/draft"
         return None
     if method == "submodular":

@@ -175,7 +175,7 @@ def compare(data: str, verifier: list[str] | None, **options: Any) -> None:
 
     DATA is the name of an embedded data set or a path to an .npz file.
     """
-    from mdsd.studies.compare import run_compare
+    from mdsd.studies.comparison import run_compare
     from mdsd.studies.settings import compare_settings
 
     def settle(dataset: Dataset, **settled: Any) -> Settings:
@@ -201,7 +201,7 @@ def bound(data: str, **options: Any) -> None:
 
     DATA is the name of an embedded data set or a path to an .npz file.
     """
-    from mdsd.studies.bound import run_bound
+    from mdsd.studies.bounding import run_bound
     from mdsd.studies.settings import bound_settings
 
     def draw(rows: Any) -> bytes:
@@ -273,10 +273,10 @@ def _renamed(options: Mapping[str, Any]) -> dict[str, Any]:
 def _load(data: str) -> Dataset:
     from mdsd import datasets
 
-    is_path = data.endswith(".npz") or os.sep in data or Path(data).exists()
-    return (
-        datasets.read_npz(data) if is_path and data not in datasets.names() else datasets.load(data)
-    )
+    looks_like_a_path = data.endswith(".npz") or os.sep in data or os.path.exists(data)
+    if looks_like_a_path and data not in datasets.names():
+        return datasets.read_npz(data)
+    return datasets.load(data)
 
 
 def _file_text(path: Path, rows: Rows, described: Mapping[str, Any]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mdsd.studies.bound import bound
-from mdsd.studies.compare import compare
+from mdsd.studies.bounding import bound
+from mdsd.studies.comparison import compare
 from mdsd.studies.rows import BoundRow, CompareRow, Missing
 
 __all__ = ["BoundRow", "CompareRow", "Missing", "bound", "compare"]

@@ -62,9 +62,9 @@ def check_writable(path: Path, endings: Iterable[str]) -> None:
     known = tuple(endings)
     if path.suffix.lower() not in known:
         raise InvalidArgumentError(f"{path}: expected a name that ends in {' or '.join(known)}")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InvalidArgumentError(f"{path}: cannot be written: it is a folder")
-    if path.exists() and not os.access(path, os.W_OK):
+    if os.path.exists(path) and not os.access(path, os.W_OK):
         raise InvalidArgumentError(f"{path}: cannot be written: it is read-only")
     # What a folder takes (rights, read-only disks, names too long) is known by trying only.
     temporary = _temporary(path)

@@ -24,8 +24,13 @@ _IMPOSSIBLE = Text("\N{EN DASH}", style="dim")
 
 
 def print_report(report: RenderableType) -> None:
-    """Print a report on standard output, as wide as the terminal and 80 columns without one."""
-    Console(highlight=False).print(report)
+    """Print a report on standard output, as wide as the terminal but at least 80 columns.
+
+    In a narrower terminal lines wrap: rich would cut the numbers off instead.
+    """
+    console = Console(highlight=False)
+    console.width = max(console.width, 80)
+    console.print(report)
 
 
 def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType:

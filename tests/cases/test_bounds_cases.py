@@ -32,6 +32,7 @@ from .reading import (
     recipe_vector,
     subset_value,
     tuple_law,
+    value_or_error,
     vector,
 )
 
@@ -59,7 +60,7 @@ def law_of(case, name, num_drafts):
     return tuple_law(name, case.vector(key), num_drafts)
 
 
-# --- tables -------------------------------------------------------------------------------------------
+# --- tables --------------------------------------------------------------------------------------
 
 
 TABLES = (
@@ -110,7 +111,7 @@ def test_table_auto(case, row):
     assert bound.method == ("submodular" if name == "IndependentDrafts" and n > 1 else "prefix")
 
 
-# --- one number each ------------------------------------------------------------------------------------
+# --- one number each -----------------------------------------------------------------------------
 
 
 @covers_drafts(
@@ -205,7 +206,7 @@ def test_one_point_bound(case, call, num_drafts):
         assert bound.value == pytest.approx(case.expected["bound"], rel=0, abs=1e-9)
 
 
-# --- precision ------------------------------------------------------------------------------------------
+# --- precision -----------------------------------------------------------------------------------
 
 
 SOFTMAX_FORMS = {
@@ -273,7 +274,7 @@ def test_views_give_the_same_bits(case, draft_name, num_drafts, form):
         assert bound.subset.tolist() == expected[method].subset.tolist()
 
 
-# --- flows and linear programs ----------------------------------------------------------------------------
+# --- flows and linear programs -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -351,16 +352,13 @@ def test_plan_adds_up_to_the_value(case, draft_name, num_drafts, method):
     assert np.flatnonzero(solution.subset).tolist() == bound.subset.tolist()
 
 
-PAIR_CHUNKS = 20
-
-
-@pytest.mark.parametrize("chunk", range(PAIR_CHUNKS))
+@pytest.mark.parametrize("chunk", range(10))
 @covers_drafts("lp-value-plan-and-subset-agree")
 def test_value_and_subset_agree_on_random_pairs(case, draft_name, num_drafts, chunk):
-    """The 200 pairs of the case, ten at a time."""
+    """The 200 pairs of the case, twenty at a time."""
     rng = np.random.default_rng(8)
     pairs = rng.dirichlet(np.full(6, 0.3), size=(200, 2))
-    for target, draft_probs in pairs[chunk::PAIR_CHUNKS]:
+    for target, draft_probs in pairs[chunk::10]:
         found = applying_bounds(target, make_draft(draft_name, draft_probs, num_drafts))
         assert set(found) == set(METHODS)
         law = tuple_law(draft_name, draft_probs, num_drafts)
@@ -376,8 +374,14 @@ def test_integer_scale_does_not_wrap(case, row, scale, backend):
         pytest.importorskip("ortools")
     draft = draft_of(case, row["draft"], row["num_drafts"])
     instance = instance_of(case.vector("target_probs"), draft)
-    # Refusing the scale would be as good; a wrong value would not.
-    solution = solve_matching(instance, scale=scale, backend=backend)
+    solution, refusal = value_or_error(
+        lambda: solve_matching(instance, scale=scale, backend=backend), ValueError
+    )
+    if refusal is not None:
+        # As good as the right value, where rounding to integers alone can lose the ninth digit.
+        assert f"scale {scale} is too coarse" in str(refusal)
+        assert (instance.num_sets + instance.num_tokens) / scale > case.tolerance
+        return
     assert solution.value == pytest.approx(row["bound"], rel=0, abs=case.tolerance)
     assert np.flatnonzero(solution.subset).tolist() == row["subset"]
 
@@ -408,12 +412,12 @@ def test_sixty_tokens(case, method, measured):
     assert run.seconds < case.expected["seconds_at_most"]
 
 
-@pytest.mark.parametrize("max_iterations_of", ["lp", "cvxpy"])
+@pytest.mark.parametrize("method", CASES["invalid-iteration-limit"].input["method"])
 @covers("invalid-iteration-limit")
-def test_stopped_solver_gives_no_wrong_value(case, max_iterations_of, monkeypatch):
+def test_stopped_solver_gives_no_wrong_value(case, method, monkeypatch):
     """Every call of the solver stops after one iteration, whatever the library asks for."""
     stopped = []
-    if max_iterations_of == "lp":
+    if method == "lp":
         import scipy.optimize
 
         real = scipy.optimize.linprog
@@ -434,19 +438,19 @@ def test_stopped_solver_gives_no_wrong_value(case, max_iterations_of, monkeypatc
 
         monkeypatch.setattr(cvxpy.Problem, "solve", one_iteration)
     draft = draft_of(case, case.input["draft"], case.input["num_drafts"])
-    try:
-        value = mdsd.acceptance_bound(
-            case.vector("target_probs"), draft, method=max_iterations_of
-        ).value
-    except mdsd.MdsdError as error:
-        assert isinstance(error, mdsd.SolverError)
-        assert error.method == max_iterations_of
+    bound, error = value_or_error(
+        lambda: mdsd.acceptance_bound(case.vector("target_probs"), draft, method=method),
+        mdsd.MdsdError,
+    )
+    if error is None:
+        assert bound.value == pytest.approx(case.expected["true_bound"], rel=0, abs=case.tolerance)
     else:
-        assert value == pytest.approx(case.expected["true_bound"], rel=0, abs=case.tolerance)
+        assert isinstance(error, mdsd.SolverError)
+        assert error.method == method
     assert stopped
 
 
-# --- large vocabularies -------------------------------------------------------------------------------------
+# --- large vocabularies --------------------------------------------------------------------------
 
 
 @covers("large-pair-codes")
@@ -530,7 +534,9 @@ LARGE_METHODS = {1: set(METHODS) - {"submodular"}, 2: {"prefix"}}
 """960 tokens are too many for `submodular`, and their pairs for an explicit table."""
 
 
-@pytest.mark.parametrize("num_drafts", as_list(CASES["large-support-five-of-960"].input["num_drafts"]))
+@pytest.mark.parametrize(
+    "num_drafts", as_list(CASES["large-support-five-of-960"].input["num_drafts"])
+)
 @covers("large-support-five-of-960")
 def test_five_of_960_tokens(case, num_drafts):
     draft = make_draft(case.input["draft"], case.vector("draft_probs"), num_drafts)
@@ -541,7 +547,7 @@ def test_five_of_960_tokens(case, num_drafts):
         assert bound.value == pytest.approx(expected, rel=0, abs=case.tolerance)
 
 
-# --- the helpers, with wrong answers ------------------------------------------------------------------------
+# --- the helpers, with wrong answers -------------------------------------------------------------
 
 
 class TestHelpers:

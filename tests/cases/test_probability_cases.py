@@ -24,7 +24,7 @@ def each(case_id, name):
     )
 
 
-# --- top-k --------------------------------------------------------------------------------------------
+# --- top-k ---------------------------------------------------------------------------------------
 
 
 @each("law-top-k-ties-keep-exactly-k", "dtype")
@@ -79,7 +79,7 @@ def test_top_k_refused_by_name(case, top_k):
         mdsd.filter_probs(case.expected["probs"], top_k=top_k)
 
 
-# --- top-p --------------------------------------------------------------------------------------------
+# --- top-p ---------------------------------------------------------------------------------------
 
 
 @each("law-top-p-tiny", "dtype")
@@ -137,7 +137,7 @@ def test_bfloat16_running_sum_sticks(case):
     assert float(running) == case.input["bfloat16_running_sum_sticks_at"] < case.input["top_p"]
 
 
-# --- order, temperature, masks ------------------------------------------------------------------------
+# --- order, temperature, masks -------------------------------------------------------------------
 
 
 @covers("law-filter-order")
@@ -226,7 +226,7 @@ def test_infinite_logits_are_refused(case):
     assert_names(caught.value, "row 1", "index 0", "inf")
 
 
-# --- precision and time ---------------------------------------------------------------------------------
+# --- precision and time --------------------------------------------------------------------------
 
 
 @covers("law-bf16-logits-sampled")

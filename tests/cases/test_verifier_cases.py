@@ -17,7 +17,6 @@ import mdsd
 
 from .reading import (
     CASES,
-    as_list,
     assert_is_law,
     assert_law,
     attained_acceptance,
@@ -79,7 +78,7 @@ def expected_rate(expected, verifier, bound=None):
     return rates["rrs"] if verifier == "single" else bound
 
 
-# --- tables ----------------------------------------------------------------------------------------
+# --- tables --------------------------------------------------------------------------------------
 
 
 TABLES = (
@@ -138,7 +137,7 @@ def test_table_draft_law(case, row):
     np.testing.assert_allclose(draft.prob(list(law)), list(law.values()), rtol=0, atol=1e-15)
 
 
-# --- laws of one instance ---------------------------------------------------------------------------
+# --- laws of one instance ------------------------------------------------------------------------
 
 
 @covers_plans(
@@ -219,8 +218,8 @@ def test_softmax_of_the_residual_is_the_wrong_one(case):
         assert_law(wrong, left / left.sum(), 0.1)
 
 
-@covers_plans("residual-zero-probability-at-u-zero")
 @pytest.mark.parametrize("residual", [0.0, 0.5, LARGEST])
+@covers_plans("residual-zero-probability-at-u-zero")
 def test_strict_accept_test_at_zero(case, draft_name, num_drafts, verifier, residual):
     plan = plan_of(case, draft_name, num_drafts, verifier)
     drafted = case.input["draft_token_ids"] * num_drafts
@@ -273,7 +272,7 @@ def test_impossible_token_is_never_emitted(case, draft_name, num_drafts, verifie
     assert (found.token_id != never).all()
 
 
-# --- laws agree up to rounding -----------------------------------------------------------------------
+# --- laws agree up to rounding -------------------------------------------------------------------
 
 
 ULP_FORMS = {
@@ -290,8 +289,8 @@ def one_ulp_below(case, dtype, target_dtype):
     return (p if target_dtype is None else p.astype(target_dtype)), q
 
 
-@covers_plans("residual-one-ulp-below")
 @pytest.mark.parametrize("form", ULP_FORMS)
+@covers_plans("residual-one-ulp-below")
 def test_target_one_ulp_below(case, draft_name, num_drafts, verifier, form):
     p, q = one_ulp_below(case, *ULP_FORMS[form])
     # float16 differs by 1e-3 at one unit in the last place.
@@ -310,8 +309,8 @@ def test_target_one_ulp_below(case, draft_name, num_drafts, verifier, form):
     assert_lossless(plan, law, p.astype(float) / p.astype(float).sum())
 
 
-@covers_plans("residual-one-ulp-below")
 @pytest.mark.parametrize("form", ULP_FORMS)
+@covers_plans("residual-one-ulp-below")
 def test_rejection_one_ulp_below_emits_a_possible_token(
     case, draft_name, num_drafts, verifier, form
 ):
@@ -357,9 +356,9 @@ def test_equal_fractions_are_accepted(case, draft_name, num_drafts, verifier):
         assert plan.acceptance_rate == pytest.approx(expected, rel=0, abs=1e-15)
 
 
-@covers("dtype-uniform-thirteen-and-nine")
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("verifier", sorted(supporting_verifiers("WithReplacement", 2)))
+@covers("dtype-uniform-thirteen-and-nine")
 def test_float_sums_off_one_do_not_leak(case, which, verifier):
     entry = case.input["vectors"][which]
     probs = entry["probs"]
@@ -371,7 +370,7 @@ def test_float_sums_off_one_do_not_leak(case, which, verifier):
         assert plan.acceptance_rate == pytest.approx(1.0, rel=0, abs=case.tolerance)
 
 
-# --- what the drafts were drawn from ------------------------------------------------------------------
+# --- what the drafts were drawn from -------------------------------------------------------------
 
 
 def given_tables():
@@ -383,8 +382,8 @@ def given_tables():
             yield pytest.param(verifier, draft_name, entry, id=f"{verifier}-{draft_name}-{label}")
 
 
-@covers("law-five-tokens-by-tuple")
 @pytest.mark.parametrize(("verifier", "draft_name", "given"), list(given_tables()))
+@covers("law-five-tokens-by-tuple")
 def test_law_given_the_drafts(case, verifier, draft_name, given):
     plan = plan_of(case, draft_name, case.input["num_drafts"], verifier)
     assert_law(plan.output_law(given["draft_token_ids"]), given["law"], case.tolerance)
@@ -402,8 +401,8 @@ def test_drafts_and_declared_law_come_from_one_array(case):
     assert (draft.prob(drawn) > 0.0).all()
 
 
-@covers("law-top-two-draft-declared-raw")
 @pytest.mark.parametrize("verifier", ["single", "rrs"])
+@covers("law-top-two-draft-declared-raw")
 def test_declaring_the_unfiltered_law_is_the_wrong_law(case, verifier):
     declared = mdsd.WithReplacement(case.input["draft_probs_before_filter"], 1)
     plan = mdsd.get_verifier(verifier).plan(case.vector("target_probs"), declared)
@@ -411,8 +410,8 @@ def test_declaring_the_unfiltered_law_is_the_wrong_law(case, verifier):
     np.testing.assert_allclose(emitted, case.expected["wrong_output_law"], rtol=0, atol=1e-12)
 
 
-@covers("law-argmax-draft-declared-softmax")
 @pytest.mark.parametrize("verifier", ["single", "rrs"])
+@covers("law-argmax-draft-declared-softmax")
 def test_declaring_the_softmax_of_an_argmax_draft_is_the_wrong_law(case, verifier):
     declared = mdsd.WithReplacement(case.vector("draft_probs"), 1)
     plan = mdsd.get_verifier(verifier).plan(case.vector("target_probs"), declared)
@@ -420,8 +419,8 @@ def test_declaring_the_softmax_of_an_argmax_draft_is_the_wrong_law(case, verifie
     np.testing.assert_allclose(emitted, case.expected["wrong_output_law"], rtol=0, atol=1e-12)
 
 
-@covers("law-argmax-draft-declared-softmax")
 @pytest.mark.parametrize("verifier", ["single", "rrs"])
+@covers("law-argmax-draft-declared-softmax")
 def test_one_hot_draft_states_an_argmax_draft(case, verifier):
     one_hot = [1.0, 0.0, 0.0]
     plan = mdsd.get_verifier(verifier).plan(
@@ -484,22 +483,21 @@ def test_naive_says_that_exact_matching_is_unbiased(case):
     assert set(case.input["verifiers"]) == {"naive", "single"}
 
 
+@pytest.mark.parametrize("verifier", ["single", "rrs", "optimal"])
+@pytest.mark.parametrize("draft_name", CASES["law-reduced-draft-vocabulary"].input["draft"])
 @covers("law-reduced-draft-vocabulary")
-def test_reduced_vocabulary_is_scattered(case):
+def test_reduced_vocabulary_is_scattered(case, draft_name, verifier):
     scattered = np.zeros(5)
     scattered[case.input["kept_token_ids"]] = case.input["draft_probs_kept"]
     assert scattered.tolist() == case.input["draft_probs"]
-    for name in case.input["draft"]:
-        for verifier in ("single", "rrs", "optimal"):
-            plan = plan_of(case, name, 1, verifier)
-            emitted = plan.output_law([0])
-            residual = np.where(np.arange(5) == 0, 0.0, emitted)
-            expected = case.expected["residual_first_round"]
-            assert_law(residual / residual.sum(), expected, case.tolerance)
+    emitted = plan_of(case, draft_name, 1, verifier).output_law([0])
+    residual = np.where(np.arange(5) == 0, 0.0, emitted)
+    expected = case.expected["residual_first_round"]
+    assert_law(residual / residual.sum(), expected, case.tolerance)
 
 
-@covers("law-reduced-draft-vocabulary")
 @pytest.mark.parametrize("verifier", sorted(supporting_verifiers("WithReplacement", 1)))
+@covers("law-reduced-draft-vocabulary")
 def test_unscattered_draft_vector_is_refused(case, verifier):
     draft = mdsd.WithReplacement(case.input["draft_probs_kept"], 1)
     with pytest.raises(mdsd.InvalidDistributionError, match=r"\b5\b.*\b3\b"):
@@ -520,7 +518,7 @@ def test_support_ends(case, draft_name, num_drafts):
     assert (draft.prob(drawn) > 0.0).all()
 
 
-# --- random numbers ---------------------------------------------------------------------------------
+# --- random numbers ------------------------------------------------------------------------------
 
 
 def emitted_frequencies(case, plan, seed, trials):
@@ -588,8 +586,8 @@ def test_acceptance_frequency(case, draft_name, num_drafts, verifier):
     assert abs(accepted - case.expected["accepted"]) <= case.expected["accepted_tolerance"]
 
 
-@covers("rng-acceptance-frequency")
 @pytest.mark.parametrize("verifier", ["single", "rrs", "kseq", "optimal"])
+@covers("rng-acceptance-frequency")
 def test_impossible_drafts_are_never_accepted(case, verifier):
     plan = mdsd.get_verifier(verifier).plan([0.0, 1.0], mdsd.WithReplacement([1.0, 0.0], 1))
     frequencies, accepted = emitted_frequencies(case, plan, case.input["seed"], 1000)
@@ -597,9 +595,9 @@ def test_impossible_drafts_are_never_accepted(case, verifier):
     assert frequencies.tolist() == [0.0, 1.0]
 
 
-@covers("rng-rows-independent")
 @pytest.mark.parametrize("verifier", ["single", "rrs", "kseq", "optimal"])
 @pytest.mark.parametrize("position", [0, 1])
+@covers("rng-rows-independent")
 def test_rows_of_one_position_are_independent(case, verifier, position):
     """The half that `verify_many` decides; rows with different targets wait for verify_batch."""
     ids = np.array(case.input["draft_token_ids"])[[position, position + 2]]
@@ -620,8 +618,8 @@ def test_rows_of_one_position_are_independent(case, verifier, position):
         assert alone.accept_index == found.accept_index[k]
 
 
-@covers("rng-rows-independent")
 @pytest.mark.parametrize("verifier", ["single", "rrs", "kseq", "optimal"])
+@covers("rng-rows-independent")
 def test_no_seed_means_fresh_entropy(case, verifier):
     n = 1 if verifier == "single" else 2
     draft = mdsd.WithReplacement(case.input["draft_probs"][0], n)
@@ -661,8 +659,8 @@ def table_tokens(case, seed, verifier, *, pickled=False):
     return tokens
 
 
-@covers("rng-same-seed-same-output")
 @pytest.mark.parametrize("verifier", sorted(supporting_verifiers("WithReplacement", 2)))
+@covers("rng-same-seed-same-output")
 def test_same_seed_same_tokens(case, verifier):
     seed = case.input["seed"]
     first = table_tokens(case, seed, verifier)
@@ -671,11 +669,13 @@ def test_same_seed_same_tokens(case, verifier):
     assert table_tokens(case, seed + 1, verifier) != first
 
 
-# --- precision and memory layout ---------------------------------------------------------------------
+# --- precision and memory layout -----------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "index", CASES["dtype-float16-one-hot"].input["draft_probs_recipe"]["index"]
+)
 @covers("dtype-float16-one-hot")
-@pytest.mark.parametrize("index", CASES["dtype-float16-one-hot"].input["draft_probs_recipe"]["index"])
 def test_one_hot_draws_its_index(case, index):
     recipe = {**case.input["draft_probs_recipe"], "index": index, "dtype": case.input["dtype"]}
     draft = make_draft(case.input["draft"], recipe_vector(recipe), case.input["num_drafts"])
@@ -705,9 +705,9 @@ def softmax_pair(case, form):
     return pair, exact
 
 
-@covers("dtype-float32-softmax-accepted")
 @pytest.mark.parametrize("form", SOFTMAX_FORMS)
 @pytest.mark.parametrize("verifier", ["naive", "naive_tree", "rrs", "kseq", "optimal"])
+@covers("dtype-float32-softmax-accepted")
 def test_low_precision_softmax_is_planned(case, form, verifier):
     (p, q), (exact_p, exact_q) = softmax_pair(case, form)
     n = case.input["num_drafts"]
@@ -736,8 +736,8 @@ def strided_forms(case):
     return columns[:, 2], forms
 
 
-@covers_drafts("dtype-views-and-strides")
 @pytest.mark.parametrize("form", ["reversed", "fortran-row", "broadcast-row"])
+@covers_drafts("dtype-views-and-strides")
 def test_views_are_read_as_they_look(case, draft_name, num_drafts, form):
     column, forms = strided_forms(case)
     contiguous = draft_of(case, draft_name, num_drafts)
@@ -756,7 +756,7 @@ def test_views_are_read_as_they_look(case, draft_name, num_drafts, form):
         assert given[0] == given[1]
 
 
-# --- large vocabularies --------------------------------------------------------------------------------
+# --- large vocabularies --------------------------------------------------------------------------
 
 
 class ConstantGenerator(np.random.Generator):
@@ -826,10 +826,10 @@ def test_pair_codes_do_not_wrap(case, draft_name, num_drafts, verifier):
     assert plan.acceptance_rate == pytest.approx(small.acceptance_rate, rel=0, abs=case.tolerance)
 
 
-@covers("large-pair-codes")
 @pytest.mark.parametrize("verifier", ["rrs", "naive_tree"])
 @pytest.mark.parametrize("dtype", CASES["large-pair-codes"].input["token_dtype"])
 @pytest.mark.parametrize("uniform", [0.0, 0.5, LARGEST])
+@covers("large-pair-codes")
 def test_large_ids_are_emitted(case, verifier, dtype, uniform):
     ids = np.array(case.input["draft_token_ids"], dtype=dtype)
     with np.errstate(over="ignore"):
@@ -842,30 +842,32 @@ def test_large_ids_are_emitted(case, verifier, dtype, uniform):
     assert found.accept_index == case.expected["accept_index"]
 
 
-@covers("large-vocabulary-of-one")
+ONE_POINT_PLANS = [
+    pytest.param(n, verifier, id=f"{n}-{verifier}")
+    for n in CASES["large-vocabulary-of-one"].input["calls"][0]["num_drafts"]
+    for verifier in named_verifiers(CASES["large-vocabulary-of-one"], "WithReplacement", n)
+]
+
+
 @pytest.mark.parametrize("call", [0, 1, 2])
-@pytest.mark.parametrize("num_drafts", [1, 2, 3])
-def test_one_point_laws(case, call, num_drafts):
+@pytest.mark.parametrize(("num_drafts", "verifier"), ONE_POINT_PLANS)
+@covers("large-vocabulary-of-one")
+def test_one_point_laws(case, num_drafts, verifier, call):
     entry = case.input["calls"][call]
-    assert num_drafts in as_list(entry["num_drafts"])
+    assert num_drafts in entry["num_drafts"]
     token_id = case.expected["token_ids"][call]
     draft = make_draft(case.input["draft"], entry["draft_probs"], num_drafts)
     drafted = [token_id] * num_drafts
     assert draft.sample(0).tolist() == drafted
-    for verifier in named_verifiers(case, case.input["draft"], num_drafts):
-        plan = mdsd.get_verifier(verifier).plan(vector(entry, "target_probs"), draft)
-        assert plan.acceptance_rate == case.expected["acceptance_rate"]
-        for uniform, residual in itertools.product([0.0, LARGEST], repeat=2):
-            uniforms = forced_uniforms(plan, uniform, residual)
-            found = plan.verify(drafted, uniforms=uniforms)
-            assert (found.token_id, found.accept_index) == (
-                token_id,
-                case.expected["accept_index"],
-            )
-        assert plan.verify_many([drafted] * 100, 0).token_id.tolist() == [token_id] * 100
+    plan = mdsd.get_verifier(verifier).plan(vector(entry, "target_probs"), draft)
+    assert plan.acceptance_rate == case.expected["acceptance_rate"]
+    for uniform, residual in itertools.product([0.0, LARGEST], repeat=2):
+        found = plan.verify(drafted, uniforms=forced_uniforms(plan, uniform, residual))
+        assert found == mdsd.Verification(token_id, case.expected["accept_index"])
+    assert plan.verify_many([drafted] * 100, 0).token_id.tolist() == [token_id] * 100
 
 
-# --- the helpers, with wrong answers -----------------------------------------------------------------
+# --- the helpers, with wrong answers -------------------------------------------------------------
 
 
 class TestHelpers:

@@ -1,0 +1,520 @@
+"""The command line: the cases from public reports, its files, its errors, its manners."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import mdsd
+from mdsd.cli import main
+
+ROOT = Path(__file__).parents[2]
+CASES = {
+    case["id"]: case
+    for case in json.loads((ROOT / "tests/cases/cases.json").read_text(encoding="utf-8"))
+    if case["kind"] == "cli"
+}
+COMPARE_KEYS = [
+    "draft_model",
+    "draft",
+    "num_drafts",
+    "temperature",
+    "verifier",
+    "acceptance",
+    "stderr",
+    "bound",
+    "bound_stderr",
+    "share_of_bound",
+    "positions",
+]
+BOUND_KEYS = [*COMPARE_KEYS[:4], "bound", "bound_stderr", "q10", "q50", "q90", "positions"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder, in a terminal of 80 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [numbers(entry) for entry in value]
+    return float(value)
+
+
+def save(arrays: dict[str, Any]) -> None:
+    np.savez("data.npz", **{key: np.array(numbers(value)) for key, value in arrays.items()})
+
+
+def call(command: str) -> Result:
+    """Run a command as it is written in the cases, "mdsd" first."""
+    return CliRunner().invoke(main, shlex.split(command)[1:], prog_name="mdsd")
+
+
+def rows_of(command: str) -> list[dict[str, Any]]:
+    result = call(command)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)["rows"]
+
+
+def assert_refused(result: Result, *words: str) -> None:
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("mdsd: ")
+    assert [word for word in words if word not in line] == []
+
+
+SMALL = {
+    "target_probs": [[0.5, 0.3, 0.2], [0.4, 0.35, 0.25]],
+    "draft_probs": [[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]],
+}
+
+
+@pytest.fixture
+def small(folder) -> None:
+    save(SMALL)
+
+
+# --- cases from public reports -------------------------------------------------------------------
+
+
+REFUSALS = [
+    name
+    for name, case in CASES.items()
+    if case["expected"].get("exit_code") == 2 and "command" in case["input"]
+]
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_case_is_refused(name, folder):
+    case = CASES[name]
+    save(case["input"]["npz"])
+    result = call(case["input"]["command"])
+    assert_refused(result, *case["expected"]["message_names"])
+    assert [path.name for path in folder.iterdir()] == ["data.npz"]
+
+
+CLASSES = {
+    "WithReplacement": "with_replacement",
+    "WithoutReplacement": "without_replacement",
+    "GreedyDraft": "greedy",
+    "SpecHubDraft": "spechub",
+    "TopKDraft": "top_k",
+}
+MEANS = CASES["cli-known-means"]["expected"]
+
+
+def known_rows(label: str) -> list[dict[str, Any]]:
+    """Rows of the case that "WithReplacement/rrs" or "WithReplacement/bound" stands for."""
+    save(CASES["cli-known-means"]["input"]["npz"])
+    kind, what = label.split("/")
+    return [
+        row
+        for row in rows_of(CASES["cli-known-means"]["input"]["command"])
+        if row["draft"] == CLASSES[kind] and what in ("bound", row["verifier"])
+    ]
+
+
+@pytest.mark.parametrize("label", MEANS["mean"], ids=lambda label: f"cli-known-means-{label}")
+def test_known_means(label):
+    column = "bound" if label.endswith("/bound") else "acceptance"
+    (found,) = {row[column] for row in known_rows(label)}
+    assert found == pytest.approx(MEANS["mean"][label], abs=MEANS["tolerance"])
+
+
+@pytest.mark.parametrize(
+    "label", MEANS["standard_error"], ids=lambda label: f"cli-known-means-{label}"
+)
+def test_known_standard_errors(label):
+    (found,) = {row["bound_stderr"] for row in known_rows(label)}
+    assert found == pytest.approx(MEANS["standard_error"][label], abs=MEANS["tolerance"])
+
+
+@pytest.mark.parametrize("name", ["cli-filters-on-both-sides"])
+def test_filters_on_both_sides(name):
+    case = CASES[name]
+    save(case["input"]["npz"])
+    rows = rows_of(case["input"]["command"])
+    found = {row["verifier"]: row["acceptance"] for row in rows}
+    found["bound"] = rows[0]["bound"]
+    assert found == pytest.approx(case["expected"]["mean"], abs=case["expected"]["tolerance"])
+
+
+def columns_of(name: str) -> list[Any]:
+    """Pair the commands of a case with their exit codes and bounds."""
+    case = CASES[name]
+    commands = case["input"].get("commands") or [
+        re.sub(r"\bK$", str(k), case["input"]["command"]) for k in case["input"]["K"]
+    ]
+    expected = case["expected"]
+    bounds = expected.get("bound_with_replacement") or expected["bound"]
+    return [
+        pytest.param(name, *entry, id=f"{name}-{entry[0].split()[-1]}")
+        for entry in zip(commands, expected["exit_code"], bounds, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "exit_code", "bound"),
+    [*columns_of("cli-temperature-zero"), *columns_of("cli-top-k-values")],
+)
+def test_option_values(name, command, exit_code, bound):
+    case = CASES[name]
+    save(case["input"]["npz"])
+    result = call(f"{command} --json")
+    assert result.exit_code == exit_code
+    assert result.stderr.count("\n") == (1 if exit_code else 0)
+    rows = json.loads(result.stdout)["rows"] if exit_code == 0 else []
+    found = [row["bound"] for row in rows if row["draft"] == "with_replacement"]
+    expected = [] if bound is None else [pytest.approx(bound, abs=case["expected"]["tolerance"])]
+    assert found == expected
+
+
+def test_temperature_zero_leaves_other_drafts_impossible():
+    case = CASES["cli-temperature-zero"]
+    save(case["input"]["npz"])
+    rows = rows_of(f"{case['input']['commands'][0]} --json")
+    impossible = {row["draft"] for row in rows if row["positions"] == 0 and row["bound"] is None}
+    assert impossible == {"without_replacement", "greedy", "spechub", "top_k"}
+
+
+SEED_COMMANDS = CASES["cli-seed-and-order"]["input"]["commands"]
+
+
+@pytest.mark.parametrize(
+    "command", SEED_COMMANDS, ids=lambda c: f"cli-seed-and-order-{c.split()[4]}"
+)
+def test_seed_and_order(command):
+    save(CASES["cli-seed-and-order"]["input"]["npz"])
+    first, second = call(command), call(command)
+    assert first.stdout_bytes == second.stdout_bytes
+    expected = [row for row in rows_of(SEED_COMMANDS[0]) if row["num_drafts"] == 3]
+    assert [row for row in json.loads(first.stdout)["rows"] if row["num_drafts"] == 3] == expected
+
+
+def test_every_case_has_a_test():
+    here = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in CASES if name not in REFUSALS and f'"{name}"' not in here] == []
+
+
+# --- output --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [("compare", COMPARE_KEYS), ("bound", BOUND_KEYS)],
+    ids=["compare", "bound"],
+)
+def test_json_has_the_documented_keys(small, command, keys):
+    report = json.loads(call(f"mdsd {command} data.npz --json --seed 3 --top-k 0").stdout)
+    assert list(report) == ["version", "settings", "rows"]
+    assert report["version"] == mdsd.__version__
+    assert {tuple(row) for row in report["rows"]} == {tuple(keys)}
+    assert report["settings"]["data"] == "data.npz"
+    assert report["settings"]["seed"] == 3
+    assert report["settings"]["top_k"] is None
+    assert report["settings"]["positions"] == 2
+
+
+def test_compare_says_how_estimates_were_made(small):
+    settings = json.loads(call("mdsd compare data.npz --json").stdout)["settings"]
+    assert settings["monte_carlo_paths"] == 1024
+    assert settings["verifiers"] == list(mdsd.verifier_names())
+
+
+@pytest.mark.parametrize("command", ["compare", "bound"])
+def test_csv_holds_what_json_holds(small, command):
+    options = "--num-drafts 2,3 --temperature 1,0"
+    rows = rows_of(f"mdsd {command} data.npz {options} --json")
+    call(f"mdsd {command} data.npz {options} --output out.csv")
+    with open("out.csv", encoding="utf-8", newline="") as stream:
+        found = list(csv.DictReader(stream))
+    assert any(value is None for row in rows for value in row.values())
+    assert found == [
+        {key: "" if value is None else str(value) for key, value in row.items()} for row in rows
+    ]
+
+
+def test_json_file_is_what_is_printed(small):
+    printed = call("mdsd bound data.npz --json --output out.json").stdout
+    assert Path("out.json").read_text(encoding="utf-8") == printed
+
+
+def test_a_file_does_not_replace_the_table(small):
+    assert "with_replacement" in call("mdsd bound data.npz --output out.csv").stdout
+
+
+def test_written_files_have_ordinary_rights(small):
+    mask = os.umask(0o022)
+    try:
+        call("mdsd bound data.npz --output out.csv --plot out.png")
+    finally:
+        os.umask(mask)
+    rights = {path: Path(path).stat().st_mode & 0o777 for path in ("out.csv", "out.png")}
+    assert rights == {"out.csv": 0o644, "out.png": 0o644}
+
+
+@pytest.mark.parametrize("command", ["compare", "bound"])
+def test_plot_is_a_png_and_the_same_twice(small, command):
+    call(f"mdsd {command} data.npz --num-drafts 2 --plot one.png")
+    call(f"mdsd {command} data.npz --num-drafts 2 --plot two.png")
+    one, two = Path("one.png").read_bytes(), Path("two.png").read_bytes()
+    assert one.startswith(b"\x89PNG")
+    assert one == two
+
+
+def test_not_computed_is_null():
+    rows = rows_of("mdsd compare --positions 1 --num-drafts 2 --draft independent --json")
+    optimal = next(row for row in rows if row["verifier"] == "optimal")
+    assert optimal["draft_model"] == "drop2+drop3"
+    assert [optimal[key] for key in COMPARE_KEYS[5:]] == [None] * 5 + [1]
+    rrs = next(row for row in rows if row["verifier"] == "rrs")
+    assert 0.0 < rrs["acceptance"] <= 1.0
+    assert (rrs["bound"], rrs["share_of_bound"]) == (None, None)
+
+
+def test_options_given_twice_add_up(small):
+    rows = rows_of("mdsd bound data.npz --json --num-drafts 2 --draft greedy --draft top_k")
+    assert [row["draft"] for row in rows] == ["greedy", "top_k"]
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare --positions 2",
+        "compare --positions 2 --temperature 0 --draft-model ngram",
+        "bound --positions 2 --temperature 1,0.5",
+        "verifiers",
+    ],
+)
+def test_tables_fit_the_terminal(monkeypatch, command, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = call(f"mdsd {command}").stdout.splitlines()
+    assert len(lines) > 5
+    assert max(map(len, lines)) <= columns
+
+
+def test_no_number_is_cut_off():
+    assert "…" not in call("mdsd compare --positions 2").stdout
+
+
+def test_compare_table_names_everything(small):
+    text = call("mdsd compare data.npz --num-drafts 2").stdout
+    words = ["draft_0, temperature 1", "with_replacement", "kseq", "0.9000 ± 0.0400", "93.1%"]
+    assert [word for word in words if word not in text] == []
+
+
+def test_compare_table_says_what_is_missing():
+    text = call("mdsd compare --positions 1 --num-drafts 2 --draft independent").stdout
+    assert "not yet" in text
+    assert re.search(
+        r"not yet independent: no method so far for [\d,]+ tokens \(bound, optimal\)", text
+    )
+
+
+def test_table_says_which_positions_were_left_out():
+    save({"target_probs": [[0.5, 0.5]] * 2, "draft_probs": [[1.0, 0.0], [0.5, 0.5]]})
+    text = call("mdsd bound data.npz --num-drafts 2").stdout
+    assert "positions with n tokens to draw: without_replacement n=2: 1" in " ".join(text.split())
+
+
+def test_markup_in_a_name_is_shown_as_it_is():
+    arrays = SMALL | {"draft_probs": [SMALL["draft_probs"]]}
+    np.savez("data.npz", draft_names=np.array(["[red]x"]), **arrays)
+    assert "[red]x, temperature 1" in call("mdsd bound data.npz").stdout
+
+
+@pytest.mark.parametrize("name", mdsd.verifier_names())
+def test_verifiers_are_listed(name):
+    assert re.search(rf"^ ?{name} ", call("mdsd verifiers").stdout, re.MULTILINE)
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("compare --num-drafts x", ["--num-drafts", "'x'"]),
+        ("compare --num-drafts 2,,3", ["--num-drafts", "'2,,3'"]),
+        ("compare --num-drafts 0", ["num_drafts is 0"]),
+        ("compare --temperature warm", ["--temperature", "'warm'"]),
+        ("compare --temperature nan", ["temperature is nan"]),
+        ("compare --top-k 1.5", ["--top-k", "1.5"]),
+        ("compare --top-p 1.5", ["top_p is 1.5"]),
+        ("compare --positions 0", ["positions is 0"]),
+        ("compare --positions", ["--positions"]),
+        ("compare --seed -1", ["seed is -1"]),
+        ("compare --draft gredy", ["did you mean 'greedy'"]),
+        ("compare --draft-model dorp2", ["did you mean 'drop2'"]),
+        ("compare --verifier rss", ["did you mean 'rrs'"]),
+        ("compare smolm2", ["did you mean 'smollm2'"]),
+        ("compare nothere.npz", ["nothere.npz", "No such file"]),
+        ("compare .", ["Is a directory"]),
+        (f"compare {'x' * 300}", ["unknown data set"]),
+        ("compare --output out.txt", ["out.txt", ".csv or .json"]),
+        ("compare --output gone/out.csv", ["gone/out.csv", "No such file"]),
+        (f"compare --output {'x' * 300}.csv", ["cannot be written"]),
+        ("bound --plot out.pdf", ["out.pdf", ".png"]),
+        ("bound --plot gone/out.png", ["gone/out.png", "No such file"]),
+        ("bound --verifier rrs", ["--verifier"]),
+        ("bound --bogus", ["--bogus"]),
+        ("compar", ["compar"]),
+        ("bound one two", ["two"]),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_bad_options_are_one_line(folder, arguments, words):
+    assert_refused(call(f"mdsd {arguments}"), *words)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--output out.csv --plot gone/out.png", "--output out.csv/"])
+def test_nothing_is_computed_or_written_if_one_file_cannot_be(small, folder, monkeypatch, option):
+    if option.endswith("/"):
+        Path("out.csv").mkdir()
+    monkeypatch.setattr("mdsd.studies.comparison.run_compare", lambda *_: pytest.fail("computed"))
+    before = sorted(folder.iterdir())
+    assert_refused(call(f"mdsd compare data.npz {option}"), "cannot be written")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_an_error_while_computing_keeps_the_old_file(small, folder, monkeypatch):
+    def fail(*_: Any) -> None:
+        raise mdsd.SolverError("lp", "out\nof luck")
+
+    Path("out.csv").write_text("old")
+    monkeypatch.setattr("mdsd.studies.comparison.run_compare", fail)
+    assert_refused(call("mdsd compare data.npz --output out.csv"), "out of luck")
+    assert Path("out.csv").read_text() == "old"
+    assert sorted(path.name for path in folder.iterdir()) == ["data.npz", "out.csv"]
+
+
+def test_a_full_disk_leaves_nothing(small, folder, monkeypatch):
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert_refused(call("mdsd bound data.npz --output out.csv"), "out.csv", "No space left")
+    assert [path.name for path in folder.iterdir()] == ["data.npz"]
+
+
+# --- manners of a process ------------------------------------------------------------------------
+
+
+def process(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mdsd", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        **options,
+    )
+
+
+def test_module_runs():
+    running = process("--version")
+    assert running.communicate() == (f"mdsd {mdsd.__version__}\n".encode(), b"")
+    assert running.returncode == 0
+
+
+def test_without_a_command_it_shows_help():
+    result = call("mdsd")
+    assert result.exit_code == 0
+    assert "Usage: mdsd" in result.stdout
+
+
+def test_module_reports_errors_by_its_exit_code():
+    running = process("compare", "nothere.npz")
+    assert running.communicate() == (b"", b"mdsd: nothere.npz: No such file or directory\n")
+    assert running.returncode == 2
+
+
+def test_no_progress_bar_in_a_pipe(small):
+    running = process("compare", "data.npz", "--json")
+    stdout, stderr = running.communicate()
+    assert stderr == b""
+    assert json.loads(stdout)["rows"]
+
+
+@pytest.mark.parametrize("arguments", ["verifiers", "bound data.npz --json", "--help"])
+def test_broken_pipe_is_quiet(small, arguments):
+    running = process(*arguments.split())
+    running.stdout.close()
+    with running.stderr as stream:
+        assert stream.read() == b""
+    running.wait()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+def test_interrupt_is_one_line():
+    # The signal arrives while the child is in the study: it sends it to itself from there.
+    code = (
+        "import os, signal, mdsd.studies.bounding as module\n"
+        "from mdsd.cli import main\n"
+        "module.run_bound = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+        "main(['bound'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"mdsd: interrupted\n")
+
+
+@pytest.mark.parametrize("arguments", [["verifiers"], ["--version"], ["--help"]])
+def test_quick_commands_import_nothing_heavy(arguments):
+    code = (
+        "import sys; from mdsd.cli import main\n"
+        f"try: main({arguments!r})\n"
+        "finally: print(sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    heavy = {"numba", "scipy", "matplotlib", "cvxpy", "networkx", "torch"}
+    assert heavy.isdisjoint(re.findall(r"'(\w+)'", done.stderr))
+    assert "numpy" in done.stderr
+
+
+def test_a_bar_shows_on_a_terminal_and_on_standard_error_only(small):
+    pty = pytest.importorskip("pty")
+    master, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "mdsd", "bound", "data.npz", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"},
+    ) as running:
+        os.close(terminal)
+        stdout = running.stdout.read()
+    shown = os.read(master, 65536)
+    os.close(master)
+    assert json.loads(stdout)["rows"]
+    assert b"positions" in shown

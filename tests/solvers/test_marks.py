@@ -1,0 +1,407 @@
+"""The mark coupling: uniform marks, selection masses, and selection given the drafts."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from mdsd.drafts import WithReplacement
+from mdsd.verifiers.marks import _cap_with_overlap
+from solvers.marks import MarkCoupling, couple_marks, draw_marks, smallest_mark_probs
+from solvers.prefix import best_prefix
+
+FALSE_ALARM = 1e-6
+"""Chance that one sampling check fails for right code; seeds are fixed, so once for all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    p: np.ndarray
+    q: np.ndarray
+    n: int
+
+    @property
+    def cap_and_total(self) -> tuple[float, float]:
+        """c* and alpha*, as `mdsd.verifiers.marks` computes them."""
+        draft = WithReplacement(self.q, self.n)
+        order = draft.prefix_order(self.p)
+        upper, _ = best_prefix(self.p[order], draft.hit_probs(order))
+        cap = _cap_with_overlap(self.p, self.q, order[self.q[order] > 0], upper)
+        return cap, float(np.minimum(self.p, cap * self.q).sum())
+
+    @property
+    def wanted(self) -> np.ndarray:
+        return np.minimum(self.p, self.cap_and_total[0] * self.q)
+
+    def couple(self) -> MarkCoupling:
+        cap, total = self.cap_and_total
+        return couple_marks(self.p, self.q, self.n, cap, total)
+
+
+def draw(rng: np.random.Generator, family: str, size: int) -> np.ndarray:
+    if family == "flat":
+        weights = rng.dirichlet(np.ones(size))
+    elif family == "peaked":
+        weights = rng.dirichlet(np.full(size, 0.1)) + 1e-30
+    elif family == "ties":
+        weights = rng.integers(1, 4, size).astype(float)
+    elif family == "scales":
+        weights = 10.0 ** rng.uniform(-25, 0, size)
+    elif family == "one-heavy":
+        weights = np.full(size, 1e-12)
+        weights[rng.integers(size)] = 1.0
+    elif family == "nearly-flat":
+        weights = 1 + 1e-9 * rng.random(size)
+    else:
+        weights = rng.integers(0, 3, size).astype(float)
+        weights[rng.integers(size)] += 1.0
+    return weights / weights.sum()
+
+
+FAMILIES = ["flat", "peaked", "ties", "scales", "one-heavy", "nearly-flat", "zeros"]
+COUNTS = [1, 2, 3, 8, 64]
+
+
+def random_problem(family: str, n: int, seed: int = 0, size: int | None = None) -> Problem:
+    rng = np.random.default_rng([seed, n, *family.encode()])
+    size = int(rng.integers(1, 12)) if size is None else size
+    return Problem(draw(rng, family, size), draw(rng, family, size), n)
+
+
+FIXED = {
+    "paper": ([0.5, 0.3, 0.2], [0.2, 0.5, 0.3]),
+    "target-is-draft": ([0.5, 0.3, 0.2], [0.5, 0.3, 0.2]),
+    "disjoint": ([1.0, 0.0], [0.0, 1.0]),
+    "point-masses-agree": ([0.0, 1.0], [0.0, 1.0]),
+    "one-token": ([1.0], [1.0]),
+    "two-tokens": ([0.9, 0.1], [0.3, 0.7]),
+    "two-tokens-target-off": ([0.5, 0.5], [1.0, 0.0]),
+    "two-tokens-draft-off": ([1.0, 0.0], [0.5, 0.5]),
+    "masses-1e-25": ([0.5, 0.5 - 1e-25, 1e-25], [1e-25, 0.5, 0.5]),
+    "tiny-overlap": ([1 - 1e-12, 1e-12], [1e-12, 1 - 1e-12]),
+    "thirds": ([1 / 3, 2 / 3], [2 / 3, 1 / 3]),
+}
+PROBLEMS = [
+    pytest.param(Problem(np.array(p), np.array(q), n), id=f"{name}-n{n}")
+    for name, (p, q) in FIXED.items()
+    for n in COUNTS
+] + [
+    pytest.param(random_problem(family, n, seed), id=f"{family}-n{n}-{seed}")
+    for family in FAMILIES
+    for n in COUNTS
+    for seed in range(3)
+]
+
+
+def shares_of(coupling: MarkCoupling) -> np.ndarray:
+    """Probability of each piece within its group."""
+    before = np.concatenate([[0.0], coupling.levels[:-1]])
+    before[coupling.starts[:-1]] = 0.0
+    return coupling.levels - before
+
+
+def group_masses(coupling: MarkCoupling, q: np.ndarray) -> np.ndarray:
+    drawn = coupling.group >= 0
+    return np.bincount(coupling.group[drawn], weights=q[drawn], minlength=len(coupling.starts) - 1)
+
+
+def check_pieces(coupling: MarkCoupling, q: np.ndarray) -> None:
+    """Pieces tile [0, 1] and hold as much mass as they are long: marks are uniform."""
+    assert coupling.starts[0] == 0
+    assert coupling.starts[-1] == len(coupling.left) == len(coupling.right)
+    assert (np.diff(coupling.starts) >= 1).all()
+    lengths = coupling.right - coupling.left
+    assert (lengths >= 0).all()
+    assert lengths.sum() == pytest.approx(1.0, abs=1e-14)
+    position = np.lexsort([coupling.right, coupling.left])
+    left, right = coupling.left[position], coupling.right[position]
+    assert left[0] == 0.0
+    assert right[-1] == 1.0
+    assert left[1:].tolist() == right[:-1].tolist()
+    for g in range(len(coupling.starts) - 1):
+        mine = slice(coupling.starts[g], coupling.starts[g + 1])
+        assert (np.diff(coupling.left[mine]) >= 0).all()
+        assert (np.diff(coupling.levels[mine]) >= 0).all()
+        assert coupling.levels[mine][-1] == 1.0
+    held = shares_of(coupling) * np.repeat(group_masses(coupling, q), np.diff(coupling.starts))
+    np.testing.assert_allclose(held, lengths, rtol=0, atol=1e-15)
+    assert ((coupling.group == -1) == (q == 0)).all()
+
+
+def integrated(coupling: MarkCoupling, q: np.ndarray, n: int) -> np.ndarray:
+    """m^_i = q_i E[n (1 - u)**(n - 1)] over the marks of i, in fractions from the pieces."""
+    means = []
+    for left, right in zip(coupling.left.tolist(), coupling.right.tolist(), strict=True):
+        a, b = 1 - Fraction(left), 1 - Fraction(right)
+        means.append((a**n - b**n) / (a - b) if a != b else n * a ** (n - 1))
+    shares = [Fraction(float(s)) for s in shares_of(coupling)]
+    per_group = [
+        float(sum(shares[k] * means[k] for k in range(*coupling.starts[g : g + 2].tolist())))
+        for g in range(len(coupling.starts) - 1)
+    ]
+    return np.array([q[i] * per_group[g] if g >= 0 else 0.0 for i, g in enumerate(coupling.group)])
+
+
+def check_selected(coupling: MarkCoupling, q: np.ndarray, n: int) -> None:
+    np.testing.assert_allclose(coupling.selected, integrated(coupling, q, n), rtol=1e-12, atol=1e-15)
+    assert coupling.selected.sum() == pytest.approx(1.0, abs=1e-14)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+class TestCoupling:
+    def test_pieces_tile_the_interval_and_marks_are_uniform(self, problem):
+        check_pieces(problem.couple(), problem.q)
+
+    def test_selected_is_what_the_pieces_say_and_sums_to_1(self, problem):
+        check_selected(problem.couple(), problem.q, problem.n)
+
+    def test_selected_covers_the_accepted_mass(self, problem):
+        loss = np.maximum(problem.wanted - problem.couple().selected, 0.0).sum()
+        assert loss <= 1e-12
+
+    def test_every_token_has_its_part_of_the_mass(self, problem):
+        """The wanted masses sum to alpha*, so that covering them means something."""
+        cap, total = problem.cap_and_total
+        assert cap > 0.0
+        assert np.minimum(problem.p, problem.couple().selected).sum() >= total - 1e-12
+
+    def test_inputs_are_not_modified(self, problem):
+        before = problem.p.copy(), problem.q.copy()
+        problem.couple()
+        assert problem.p.tolist() == before[0].tolist()
+        assert problem.q.tolist() == before[1].tolist()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("n", COUNTS)
+@pytest.mark.parametrize("seed", range(3, 8))
+def test_larger_vocabularies_lose_nothing(family, n, seed):
+    problem = random_problem(family, n, seed, size=200)
+    coupling = problem.couple()
+    check_pieces(coupling, problem.q)
+    assert np.maximum(problem.wanted - coupling.selected, 0.0).sum() <= 1e-12
+
+
+@pytest.mark.parametrize("n", [2, 5])
+@pytest.mark.parametrize("concentration", [1.0, 0.05])
+def test_20_000_tokens(n, concentration):
+    rng = np.random.default_rng(n)
+    p, q = rng.dirichlet(np.full(20_000, concentration), size=2) + 1e-18
+    problem = Problem(p / p.sum(), q / q.sum(), n)
+    coupling = problem.couple()
+    assert coupling.selected.sum() == pytest.approx(1.0, abs=1e-13)
+    assert np.maximum(problem.wanted - coupling.selected, 0.0).sum() <= 1e-9
+
+
+SMALL = [
+    pytest.param(Problem(np.array(p), np.array(q), n), id=f"{name}-n{n}")
+    for name, (p, q) in FIXED.items()
+    for n in (1, 2, 3, 4)
+] + [
+    pytest.param(random_problem(family, n, seed, size=4), id=f"{family}-n{n}-{seed}")
+    for family in FAMILIES
+    for n in (2, 3, 4)
+    for seed in range(2)
+]
+
+
+def all_tuples(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    support = np.flatnonzero(problem.q)
+    ids = np.array(list(itertools.product(support, repeat=problem.n)))
+    return ids, problem.q[ids].prod(axis=1)
+
+
+def selected_by_enumeration(problem: Problem, coupling: MarkCoupling) -> np.ndarray:
+    ids, masses = all_tuples(problem)
+    law = np.zeros(len(problem.q))
+    np.add.at(law, ids, masses[:, np.newaxis] * smallest_mark_probs(coupling, ids))
+    return law
+
+
+def cdf(coupling: MarkCoupling, token: int, marks: np.ndarray) -> np.ndarray:
+    """Law of the marks of a token at given places, by linear interpolation between its ends."""
+    mine = slice(*coupling.starts[coupling.group[token] + np.array([0, 1])].tolist())
+    levels = coupling.levels[mine]
+    before = np.concatenate([[0.0], levels[:-1]])
+    places = np.stack([coupling.left[mine], coupling.right[mine]], axis=1).ravel()
+    values = np.stack([before, levels], axis=1).ravel()
+    keep = np.append(np.diff(places) > 0, True)
+    keep[0] = True
+    return np.interp(marks, places[keep], values[keep], left=0.0, right=1.0)
+
+
+def integrate_smallest(coupling: MarkCoupling, row: np.ndarray) -> np.ndarray:
+    """Chance of each draw to have the smallest mark: a sum over 200,000 strata of [0, 1]."""
+    knots = np.unique(np.concatenate([np.linspace(0, 1, 200_001), coupling.left, coupling.right]))
+    middle = 0.5 * (knots[1:] + knots[:-1])
+    above = np.array([1.0 - cdf(coupling, i, middle) for i in row])
+    gains = np.array([np.diff(cdf(coupling, i, knots)) for i in row])
+    return np.array(
+        [(gains[j] * np.delete(above, j, axis=0).prod(axis=0)).sum() for j in range(len(row))]
+    )
+
+
+@pytest.mark.parametrize("problem", SMALL)
+class TestSelectionGivenTheDrafts:
+    def test_rows_are_laws(self, problem):
+        probs = smallest_mark_probs(problem.couple(), all_tuples(problem)[0])
+        assert (probs >= 0).all()
+        np.testing.assert_allclose(probs.sum(axis=1), 1.0, rtol=0, atol=1e-14)
+
+    def test_summed_over_all_tuples_they_are_selected(self, problem):
+        coupling = problem.couple()
+        found = selected_by_enumeration(problem, coupling)
+        np.testing.assert_allclose(found, coupling.selected, rtol=0, atol=1e-13)
+
+    def test_the_same_token_drafted_n_times_has_equal_chances(self, problem):
+        coupling = problem.couple()
+        rows = np.tile(np.flatnonzero(problem.q)[:, np.newaxis], (1, problem.n))
+        probs = smallest_mark_probs(coupling, rows)
+        np.testing.assert_allclose(probs, 1 / problem.n, rtol=0, atol=1e-14)
+
+    def test_order_of_the_drafts_does_not_matter(self, problem):
+        coupling = problem.couple()
+        ids, _ = all_tuples(problem)
+        backwards = smallest_mark_probs(coupling, ids[:, ::-1])[:, ::-1]
+        np.testing.assert_allclose(smallest_mark_probs(coupling, ids), backwards, atol=1e-14)
+
+
+GENERIC = {
+    "flat-n2": random_problem("flat", 2, 0, size=5),
+    "flat-n3": random_problem("flat", 3, 1, size=5),
+    "flat-n5": random_problem("flat", 5, 2, size=6),
+    "ties-n3": random_problem("ties", 3, 0, size=5),
+    "paper-n2": Problem(np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3]), 2),
+}
+ROWS = [
+    pytest.param(problem, seed, id=f"{name}-{seed}")
+    for name, problem in GENERIC.items()
+    for seed in range(3)
+]
+
+
+@pytest.mark.parametrize(("problem", "seed"), ROWS)
+class TestOneRow:
+    def test_agrees_with_a_fine_integration(self, problem, seed):
+        coupling = problem.couple()
+        row = np.random.default_rng(seed).integers(0, len(problem.q), problem.n)
+        found = smallest_mark_probs(coupling, row[np.newaxis])[0]
+        np.testing.assert_allclose(found, integrate_smallest(coupling, row), rtol=0, atol=1e-8)
+
+    def test_agrees_with_drawn_marks(self, problem, seed):
+        coupling = problem.couple()
+        rng = np.random.default_rng([seed, 1])
+        row = rng.integers(0, len(problem.q), problem.n)
+        draws = 20_000
+        marks = draw_marks(coupling, np.tile(row, (draws, 1)), rng.random((draws, problem.n)))
+        counts = np.bincount(marks.argmin(axis=1), minlength=problem.n)
+        expected = smallest_mark_probs(coupling, row[np.newaxis])[0]
+        assert counts[expected == 0].sum() == 0
+        positive = expected > 0
+        assert chisquare(counts[positive], draws * expected[positive]).pvalue > FALSE_ALARM
+
+    def test_drawn_marks_invert_the_law(self, problem, seed):
+        coupling = problem.couple()
+        token = seed % len(problem.q)
+        grid = np.linspace(0, 1, 1001)[:-1]
+        marks = draw_marks(coupling, np.full((len(grid), 1), token), grid[:, np.newaxis])[:, 0]
+        assert (np.diff(marks) >= 0).all()
+        np.testing.assert_allclose(cdf(coupling, token, marks), grid, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("problem", SMALL)
+@pytest.mark.parametrize("edge", [0.0, np.nextafter(1.0, 0.0)], ids=["0", "below-1"])
+def test_marks_of_extreme_uniforms_stay_in_the_pieces(problem, edge):
+    coupling = problem.couple()
+    ids = np.flatnonzero(problem.q)[:, np.newaxis]
+    marks = draw_marks(coupling, ids, np.full(ids.shape, edge))[:, 0]
+    groups = coupling.group[ids[:, 0]]
+    low = coupling.left[coupling.starts[groups]]
+    high = coupling.right[coupling.starts[groups + 1] - 1]
+    assert (marks >= low).all()
+    assert (marks <= high).all()
+
+
+def test_marks_over_the_draft_law_are_uniform():
+    problem = GENERIC["flat-n3"]
+    rng = np.random.default_rng(3)
+    ids = rng.choice(len(problem.q), (50_000, 1), p=problem.q)
+    marks = draw_marks(problem.couple(), ids, rng.random(ids.shape))
+    counts = np.bincount((marks[:, 0] * 50).astype(int), minlength=50)
+    assert chisquare(counts).pvalue > FALSE_ALARM
+
+
+# --- negative controls: a wrong coupling is noticed ---------------------------------------------
+
+
+def two_tokens() -> Problem:
+    """Tokens of equal draft mass and different slope: only the places of their pieces differ."""
+    return Problem(np.array([0.45, 0.1, 0.45]), np.array([0.4, 0.4, 0.2]), 3)
+
+
+def swapped(coupling: MarkCoupling) -> MarkCoupling:
+    group = coupling.group.copy()
+    group[[0, 1]] = group[[1, 0]]
+    return replace(coupling, group=group)
+
+
+def test_controls_are_right_before_they_are_broken():
+    problem = two_tokens()
+    coupling = problem.couple()
+    assert coupling.group[0] != coupling.group[1]
+    check_pieces(coupling, problem.q)
+    check_selected(coupling, problem.q, problem.n)
+
+
+def test_swapped_pieces_are_noticed_by_the_integration():
+    problem = two_tokens()
+    wrong = swapped(problem.couple())
+    check_pieces(wrong, problem.q)  # the marks are still uniform
+    with pytest.raises(AssertionError):
+        check_selected(wrong, problem.q, problem.n)
+
+
+def test_swapped_pieces_are_noticed_by_enumeration():
+    problem = two_tokens()
+    wrong = swapped(problem.couple())
+    distance = np.abs(selected_by_enumeration(problem, wrong) - wrong.selected).max()
+    assert distance > 1e-3
+
+
+def test_swapped_pieces_of_unequal_mass_are_no_longer_uniform():
+    problem = GENERIC["flat-n3"]
+    coupling = problem.couple()
+    assert coupling.group[0] != coupling.group[1]
+    with pytest.raises(AssertionError):
+        check_pieces(swapped(coupling), problem.q)
+
+
+def test_a_moved_end_is_noticed():
+    problem = GENERIC["flat-n3"]
+    coupling = problem.couple()
+    right = coupling.right.copy()
+    right[0] += 1e-12
+    with pytest.raises(AssertionError):
+        check_pieces(replace(coupling, right=right), problem.q)
+
+
+def test_a_wrong_cap_loses_acceptance():
+    """Control of the loss: with half the cap the optimum is not covered."""
+    problem = GENERIC["paper-n2"]
+    cap, total = problem.cap_and_total
+    wrong = couple_marks(problem.p, problem.q, problem.n, cap / 2, total)
+    assert np.maximum(problem.wanted - wrong.selected, 0.0).sum() > 1e-3
+
+
+def test_other_drafts_have_other_chances():
+    """Control of the comparison with drawn marks: the row matters."""
+    problem = GENERIC["flat-n3"]
+    coupling = problem.couple()
+    rows = np.array(list(itertools.permutations(range(5), 3)))
+    probs = smallest_mark_probs(coupling, rows)
+    assert np.ptp(probs[:, 0]) > 0.05
