@@ -29,6 +29,13 @@ _NEGLIGIBLE = 1e-19
 """Nodes end where t * Pr[fewer than n of ALL tokens arrived by t] falls below this."""
 
 
+_CERTAIN = 45.0
+"""A token with q_i t above this has arrived by t: exp(-45) is below rounding."""
+
+_BLOCK = 8
+"""Nodes handled together, so that the compiler can use vector instructions."""
+
+
 def _step(num_draws: int) -> float:
     # The count of arrivals passes n within a factor of exp(1/sqrt(n)) in t, which the step has to
     # resolve. Measured against finer steps and exact enumeration: at most 4e-15 for n up to 64.
@@ -53,38 +60,114 @@ def _arrive(counts: FloatArray, x: float) -> None:
 
 
 @njit(cache=True)
+def _start_node(weights: FloatArray, t: float) -> tuple[int, float]:
+    """Number of tokens certain to have arrived by t, and the expected arrivals among the others."""
+    certain, expected = 0, 0.0
+    for weight in weights:
+        if weight * t > _CERTAIN:
+            certain += 1
+        else:
+            expected += weight * t
+    return certain, expected
+
+
+@njit(cache=True, inline="always")
+def _expm1_ratio(x: float) -> float:
+    """``expm1(x) / x`` to the last digit for 0 <= x <= 1/8, without a call or a branch."""
+    tail = 1.0 + x / 8.0 * (1.0 + x / 9.0 * (1.0 + x / 10.0))
+    middle = 1.0 + x / 5.0 * (1.0 + x / 6.0 * (1.0 + x / 7.0 * tail))
+    return 1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0 * middle))
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
+def _add_block(
+    weights: FloatArray,
+    num_draws: int,
+    times: FloatArray,
+    node_weights: FloatArray,
+    hits: FloatArray,
+) -> float:
+    """Add a block of nodes to the hits of every prefix; give Pr[< n of all arrived] at the last.
+
+    ``counts[j, m]`` is Pr[no token of A and j tokens of H arrived by t_m]. When token i moves from A
+    to H it grows by ``counts[j - 1, m] * expm1(q_i t_m)``: sums of positive terms throughout. A
+    token certain to have arrived is taken as such, and its node counts from where it is in H.
+    """
+    size, width = len(weights), len(times)
+    latest = times[width - 1]
+    # More than a few arrivals are out of reach while t is small, and their probabilities would
+    # sink into slow subnormal numbers.
+    reach, chance = 1, latest
+    while reach < num_draws and chance > 1e-30:
+        reach += 1
+        chance *= latest / reach
+    counts = np.zeros((reach, width))
+    pending = np.zeros(width, dtype=np.int64)
+    active = node_weights.copy()
+    growth = np.empty(width)
+    for m in range(width):
+        certain, expected = 0, times[m]
+        if latest > _CERTAIN:
+            certain, expected = _start_node(weights, times[m])
+        if certain < reach:
+            counts[certain, m] = math.exp(-expected)
+        if certain > 0:
+            pending[m], active[m] = certain, 0.0
+    for k in range(size - 1, -1, -1):
+        weight = weights[k]
+        if weight > 0.0:
+            if weight * latest <= 0.125:
+                for m in range(width):
+                    x = weight * times[m]
+                    growth[m] = x * _expm1_ratio(x)
+            else:
+                for m in range(width):
+                    x = weight * times[m]
+                    if x <= _CERTAIN:
+                        growth[m] = math.expm1(x)
+                    else:
+                        growth[m] = 0.0
+                        pending[m] -= 1
+                        if pending[m] == 0:
+                            active[m] = node_weights[m]
+            for j in range(reach - 1, 0, -1):
+                for m in range(width):
+                    counts[j, m] += counts[j - 1, m] * growth[m]
+        total = 0.0
+        for j in range(reach):
+            for m in range(width):
+                total += active[m] * counts[j, m]
+        hits[k] += total
+    return counts[:, width - 1].sum()
+
+
+@njit(cache=True)
 def _prefix_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray:
     size = len(weights)
-    prefix = np.zeros(size + 1)
-    for k in range(size):
-        prefix[k + 1] = prefix[k] + weights[k]
     hits = np.zeros(size + 1)
-    counts = np.zeros(num_draws)
+    times, node_weights = np.empty(_BLOCK), np.empty(_BLOCK)
     s = _LOWEST_NODE
     while True:
-        t, weight = _node(s)
-        counts[:] = 0.0
-        counts[0] = 1.0
-        fewer = 1.0
-        hits[size] += weight * prefix[size] * math.exp(-prefix[size] * t)
-        for k in range(size - 1, -1, -1):
-            if weights[k] > 0.0:
-                _arrive(counts, weights[k] * t)
-                fewer = counts.sum()
-            hits[k] += weight * prefix[k] * math.exp(-prefix[k] * t) * fewer
-        if t > 1.0 and t * fewer < _NEGLIGIBLE:
+        for m in range(_BLOCK):
+            times[m], node_weights[m] = _node(s)
+            s += step
+        fewer = _add_block(weights, num_draws, times, node_weights, hits)
+        latest = times[_BLOCK - 1]
+        if latest > 1.0 and latest * fewer < _NEGLIGIBLE:
             break
-        s += step
-    hits *= step
+    prefix = 0.0
+    hits[0] = 0.0
+    for k in range(1, size + 1):
+        prefix += weights[k - 1]
+        hits[k] = min(hits[k] * prefix * step, 1.0)
     # With fewer than n tokens of positive weight behind it, a prefix cannot be missed.
     behind = 0
     for k in range(size, 0, -1):
-        hits[k] = min(hits[k], 1.0)
-        if behind < num_draws:
-            hits[k] = 1.0
+        if behind == num_draws:
+            break
+        hits[k] = 1.0
         if weights[k - 1] > 0.0:
             behind += 1
-    hits[0] = 0.0
     return hits
 
 
