@@ -131,9 +131,9 @@ def _grid(
     columns = min(panels, most_columns)
     lines = math.ceil(panels / columns)
     # Room for the legend on the right, whatever the number of panels.
-    figure = Figure(figsize=(columns * width + 1.4, lines * height + 0.5), layout="constrained")
+    size = (columns * width + 1.4, lines * height + 0.5)
     # Many panels get smaller rather than exceed the 2**16 pixels that can be drawn.
-    figure.set_dpi(min(150.0, 60_000 / figure.get_figheight()))
+    figure = Figure(figsize=size, dpi=min(150.0, 60_000 / size[1]), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axis in grid[panels:]:
         axis.remove()

@@ -107,7 +107,9 @@ def test_one_draft_brings_the_single_verifier(small):
 
 
 def test_independent_takes_the_first_models(make):
-    data = make(target_probs=P, draft_probs=np.stack([Q, R]), draft_names=np.array(["q", "r"]))
+    data = make(
+        target_probs=P, draft_probs=np.stack([Q, R, P]), draft_names=np.array(["q", "r", "s"])
+    )
     row = find(studies.compare(data, num_drafts=[2], draft_models=["r"]), draft="independent",
                verifier="naive")  # fmt: skip
     met = 1 - (1 - Q) * (1 - R)

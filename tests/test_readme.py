@@ -1,0 +1,24 @@
+"""The README's code runs and prints what the README says."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
+EXAMPLES = BLOCK.findall(README.read_text(encoding="utf-8"))
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 4
+
+
+@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=range(len(EXAMPLES)))
+def test_example_prints_what_stands_below_it(code, printed):
+    seen = io.StringIO()
+    with contextlib.redirect_stdout(seen):
+        exec(code, {})
+    assert seen.getvalue() == printed
