@@ -99,12 +99,13 @@ __all__ = [
     "filter_probs",
     "get_verifier",
     "probs_from_logits",
+    "studies",
     "testing",
     "verifier_names",
     "verifiers",
 ]
 
-_LAZY_MODULES = ("datasets", "testing")
+_LAZY_MODULES = ("datasets", "studies", "testing")
 
 
 def __getattr__(name: str) -> ModuleType:

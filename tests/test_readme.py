@@ -2,7 +2,10 @@
 
 import contextlib
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,3 +25,18 @@ def test_example_prints_what_stands_below_it(code, printed):
     with contextlib.redirect_stdout(seen):
         exec(code, {})
     assert seen.getvalue() == printed
+
+
+def test_table_is_what_the_command_prints():
+    (shown,) = re.findall(r"^```\n\$ mdsd (.*?)\n(.*?)^```$", README.read_text("utf-8"), re.S | re.M)
+    arguments, table = shown
+    done = subprocess.run(
+        [sys.executable, "-m", "mdsd", *arguments.split()],
+        env={**os.environ, "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"},
+        cwd=README.parent,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    assert printed == table.splitlines()

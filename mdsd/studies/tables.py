@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TypeVar
@@ -91,21 +90,18 @@ def verifiers_report() -> RenderableType:
     table.add_column("what it does")
     for name in verifier_names():
         verifier = get_verifier(name)
-        summary, source = _described(verifier)
-        what = Text(summary)
-        if source:
-            what.append(f"\n{source}", style="dim")
+        what = Text(_summary(verifier))
+        if verifier.source:
+            what.append(f"\n{verifier.source}", style="dim")
         table.add_row(Text(name), Text(verifier.supported), what)
         table.add_section()
     return table
 
 
-def _described(verifier: Verifier) -> tuple[str, str]:
-    """First line of a verifier's docstring, and the paper its notes name first."""
+def _summary(verifier: Verifier) -> str:
+    """First sentence of a verifier's docstring."""
     text = (type(verifier).__doc__ or "").replace("``", "").strip()
-    summary = " ".join(text.split("\n\n")[0].split())
-    paper = re.search(r'[A-Z][\w-]+(?: et al\.)?, "[^"]+"', " ".join(text.split()))
-    return summary, paper.group() if paper else ""
+    return " ".join(text.split("\n\n")[0].split())
 
 
 def titled_groups(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:

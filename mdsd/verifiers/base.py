@@ -390,11 +390,14 @@ class Verifier(ABC):
         The draft distributions it supports; `supports` may narrow them.
     attains_bound : bool
         Whether it claims to accept with probability alpha*, up to `Plan.gap`.
+    source : str
+        Where the rule was published, for listings.
     """
 
     name: ClassVar[str]
     draft_types: ClassVar[tuple[type[DraftDistribution], ...]]
     attains_bound: ClassVar[bool] = False
+    source: ClassVar[str] = ""
 
     def supports(self, draft: DraftDistribution) -> bool:
         """Tell whether this verifier is lossless for drafts of that law.

@@ -35,6 +35,7 @@ class GreedyVerifier(Verifier):
     name = "greedy"
     draft_types = (GreedyDraft,)
     attains_bound = True
+    source = 'Hu et al., "Towards Optimal Multi-draft Speculative Decoding"'
 
     def _num_uniforms(self, draft: DraftDistribution) -> int:
         return 2

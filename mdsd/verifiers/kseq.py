@@ -43,6 +43,7 @@ class KSeqVerifier(Verifier):
 
     name = "kseq"
     draft_types = (WithReplacement,)
+    source = 'Sun et al., "SpecTr: Fast Speculative Decoding via Optimal Transport"'
 
     def _num_uniforms(self, draft: DraftDistribution) -> int:
         return draft.num_drafts + 1

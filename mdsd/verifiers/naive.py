@@ -34,6 +34,7 @@ class NaiveVerifier(Verifier):
 
     name = "naive"
     draft_types = (DraftDistribution,)
+    source = 'Miao et al., "SpecInfer"'
 
     def _num_uniforms(self, draft: DraftDistribution) -> int:
         return 1

@@ -51,6 +51,7 @@ class OptimalVerifier(Verifier):
     name = "optimal"
     draft_types = (DraftDistribution,)
     attains_bound = True
+    source = "bound: Hu et al.; mark coupling and order lottery: this library"
 
     def __init__(self, *, tolerance: float = 1e-9, max_iterations: int | None = None) -> None:
         check_search_options(tolerance, max_iterations)

@@ -64,6 +64,7 @@ class RRSVerifier(Verifier):
 
     name = "rrs"
     draft_types = (WithReplacement, WithoutReplacement, IndependentDrafts)
+    source = 'Yang et al., "Multi-Candidate Speculative Decoding"'
 
     def __init__(self, *, monte_carlo_paths: int = 4096, seed: int = 0) -> None:
         for label, value, least in (("monte_carlo_paths", monte_carlo_paths, 2), ("seed", seed, 0)):

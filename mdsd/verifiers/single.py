@@ -43,6 +43,7 @@ class SingleDraftVerifier(Verifier):
     name = "single"
     draft_types = (WithReplacement, WithoutReplacement, IndependentDrafts)
     attains_bound = True
+    source = 'Leviathan et al., "Fast Inference from Transformers via Speculative Decoding"'
 
     def supports(self, draft: DraftDistribution) -> bool:  # noqa: D102
         return super().supports(draft) and draft.num_drafts == 1

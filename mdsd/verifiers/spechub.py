@@ -42,6 +42,7 @@ class SpecHubVerifier(Verifier):
     name = "spechub"
     draft_types = (SpecHubDraft,)
     attains_bound = True
+    source = 'Sun et al., "SpecHub: Provable Acceleration to Multi-Draft Speculative Decoding"'
 
     def _num_uniforms(self, draft: DraftDistribution) -> int:
         return 3

@@ -564,6 +564,22 @@ def test_same_seed_for_drafting_and_verifying(case, draft_name, num_drafts, veri
     assert abs(rate - expected["acceptance_rate"]) <= expected["acceptance_rate_tolerance"]
 
 
+@covers_plans("rng-same-integer-seed")
+def test_same_seed_for_each_single_step(case, draft_name, num_drafts, verifier):
+    """In batches the numbers of a row need not meet its own draft; in single steps they would."""
+    plan = plan_of(case, draft_name, num_drafts, verifier)
+    steps = 2000
+    found = [plan.verify(plan.draft.sample(seed), seed) for seed in range(steps)]
+    wider = np.sqrt(case.input["positions"] / steps)
+    for name, rate in (
+        ("token_0_rate", np.mean([step.token_id == 0 for step in found])),
+        ("acceptance_rate", np.mean([step.accept_index >= 0 for step in found])),
+    ):
+        tolerance = wider * case.expected[f"{name}_tolerance"]
+        assert abs(rate - case.expected[name]) <= tolerance
+        assert abs(rate - case.expected[f"wrong_{name}"]) > tolerance
+
+
 @covers("rng-same-integer-seed")
 def test_shared_stream_would_be_noticed(case):
     """Accept tests that see the number that chose the draft give the wrong rates of the case."""
@@ -812,6 +828,27 @@ def test_largest_recovery_draw_gives_the_last_token(case, recipe, token_id, veri
     uniforms = forced_uniforms(plan, 0.9, case.input["recovery_draw"])
     found = plan.verify([0], uniforms=uniforms)
     assert (found.token_id, found.accept_index) == (token_id, -1)
+
+
+@pytest.mark.parametrize("verifier", ["single", "rrs", "kseq", "optimal", "naive"])
+@covers("large-float32-tail-short", "large-float32-tail-long")
+def test_draws_in_the_middle_of_a_bucket_give_its_token(case, verifier):
+    """Sums in float64: the k-th of V equal buckets is hit by its middle, for k all over the range."""
+    probs = recipe_vector(case.input["probs_recipe"])
+    tokens = np.linspace(1, len(probs) - 1, 200).astype(np.int64)
+    plan = mdsd.get_verifier(verifier).plan(
+        probs, mdsd.WithReplacement(np.eye(1, len(probs))[0], 1)
+    )
+    draft = mdsd.WithReplacement(probs, 1)
+    for token in tokens[::20]:
+        middle = ConstantGenerator((token + 0.5) / len(probs))
+        assert draft.sample(middle).tolist() == [token]
+    # The drafted token 0 has no residual mass, so its bucket is empty for all but `naive`.
+    offset = 0 if verifier == "naive" else 1
+    uniforms = np.full((len(tokens), plan.num_uniforms), 0.9)
+    uniforms[:, -1] = (tokens - offset + 0.5) / (len(probs) - offset)
+    found = plan.verify_many(np.zeros((len(tokens), 1), dtype=np.int64), uniforms=uniforms)
+    assert found.token_id.tolist() == tokens.tolist()
 
 
 @covers_plans("large-pair-codes")
