@@ -11,7 +11,7 @@ Data flows one way: probabilities -> draft distribution -> bound or plan -> veri
 >>> round(plan.acceptance_rate, 12)
 0.86
 >>> plan.verify(draft.sample(rng=0), rng=0)
-Verification(token_id=0, accept_index=-1)
+Verification(token_id=1, accept_index=0)
 """
 
 from __future__ import annotations

@@ -95,12 +95,13 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
     """
     array, kind = as_float_array(values, name)
     if array.ndim != ndim:
-        expected = {1: "(V,)", 2: "(B, V)", 3: "(B, n, V)"}[ndim]
+        expected = {1: "(V,)", 2: "(B, V)", 3: "(B, n, V)"}.get(ndim, f"{ndim} axes")
         raise InvalidDistributionError(f"{name} has shape {array.shape}; expected {expected}")
     if array.shape[-1] == 0:
         raise InvalidDistributionError(f"{name} is empty: a vocabulary has at least one token")
     probs = np.array(array, dtype=np.float64, order="C")
-    mass = probs.sum(axis=-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mass = probs.sum(axis=-1)
     # One pass each; offenders are located only when there are some. NaN fails both comparisons.
     if probs.size and not (probs.min() >= 0.0 and np.isfinite(mass).all()):
         bad = np.argwhere(~((probs >= 0.0) & (probs < np.inf)))

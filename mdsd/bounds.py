@@ -13,7 +13,7 @@ import numpy as np
 from mdsd._probabilities import check_probs, check_same_vocab, ratio_order
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
-from mdsd.drafts.base import DeclaredDraft
+from mdsd.drafts.base import DeclaredDraft, count_in_words
 from mdsd.errors import InvalidArgumentError, SolverError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def _too_many_pairs(draft: DraftDistribution) -> str | None:
     if isinstance(draft, DeclaredDraft):
         pairs = draft.count_pairs()
         if pairs > MAX_PAIRS:
-            return f"it has about {pairs:.3g} pairs (token, set); the limit is {MAX_PAIRS:,}"
+            return f"it has {count_in_words(pairs)} pairs (token, set); the limit is {MAX_PAIRS:,}"
         return None
     try:
         draft.tuples()

@@ -99,7 +99,8 @@ def filter_probs(
     >>> filter_probs([0.4, 0.3, 0.2, 0.1], top_k=2, top_p=0.55).tolist()
     [1.0, 0.0, 0.0, 0.0]
     """
-    checked = check_probs(probs, "probs", ndim=max(1, np.ndim(probs)))
+    values, _ = as_float_array(probs, "probs")
+    checked = check_probs(values, "probs", ndim=max(1, values.ndim))
     with np.errstate(divide="ignore"):
         return _filtered(np.log(checked), temperature, top_k, top_p, "probs", checked)
 
@@ -109,7 +110,12 @@ def _row_name(index: tuple[int, ...]) -> str:
 
 
 def _allowed(token_ids: Any, vocab_size: int) -> BoolArray:
-    ids = np.asarray(token_ids)
+    try:
+        ids = np.asarray(token_ids)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError("allowed_token_ids is not a list of integers") from None
+    if ids.size == 0:
+        ids = ids.astype(np.int64)  # an empty list reads as float64
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InvalidArgumentError("allowed_token_ids is not a list of integers")
     outside = (ids < 0) | (ids >= vocab_size)
@@ -180,7 +186,10 @@ def _keep_nucleus(law: FloatArray, nucleus: float) -> None:
 
 def _check_temperature(temperature: Any, rows: tuple[int, ...]) -> FloatArray:
     try:
-        heat = np.asarray(temperature, dtype=np.float64)
+        heat = np.asarray(temperature)
+        if heat.dtype.kind not in "fiu":
+            raise TypeError
+        heat = heat.astype(np.float64)
     except (TypeError, ValueError):
         raise InvalidArgumentError(f"temperature is {temperature!r}; expected a number") from None
     wrong = ~((heat >= 0.0) & (heat < np.inf))

@@ -26,7 +26,7 @@ from mdsd.drafts import (
     WithoutReplacement,
     WithReplacement,
 )
-from mdsd.errors import InvalidDistributionError, InvalidTokenError, MdsdError, UnsupportedError
+from mdsd.errors import InvalidDistributionError, InvalidTokenError, UnsupportedError
 from mdsd.verifiers import Plan, Verifier
 
 __all__ = [
@@ -49,6 +49,7 @@ FALSE_ALARM = 1e-6
 """Probability that one sampling check fails for a right verifier; seeds are fixed."""
 
 _DRAWS = 4000
+_STEPS = 2000
 
 
 class CheckFailure(AssertionError):
@@ -359,7 +360,9 @@ def check_verifier(verifier: Verifier, *, seed: int = 0, count: int = 24) -> Non
                 _check_refusal(verifier, instance)
                 continue
             supported += 1
+            before = instance.target_probs.copy()
             plan = verifier.plan(instance.target_probs, instance.draft)
+            _require(before.tolist() == instance.target_probs.tolist(), "the target was modified")
             check_plan(plan, attains_bound=verifier.attains_bound)
             _check_uniforms(verifier, plan)
             _check_inputs(verifier, instance)
@@ -367,9 +370,10 @@ def check_verifier(verifier: Verifier, *, seed: int = 0, count: int = 24) -> Non
             _check_sampling(plan, seed + number)
             if instance.tie_free:
                 _check_relabelling(verifier, instance, seed + number)
+                _check_streams(plan)
         except CheckFailure as failure:
             raise CheckFailure(f"{verifier!r} on {instance.label}: {failure}") from None
-        except MdsdError as error:
+        except Exception as error:  # whatever a stranger's code raises
             raise CheckFailure(f"{verifier!r} on {instance.label}: raised {error!r}") from error
     _require(supported > 0, f"{verifier!r} supports none of the draft distributions tried")
 
@@ -432,13 +436,38 @@ def _check_inputs(verifier: Verifier, instance: Instance) -> None:
 
 def _check_impossible(plan: Plan) -> None:
     n, vocab_size = plan.draft.num_drafts, plan.draft.vocab_size
-    for wrong in ([vocab_size] * n, [-1] * n, [0.0] * n, [0] * (n + 1)):
+    wrongs: list[list[Any]] = [[vocab_size] * n, [-1] * n, [0.0] * n, [0] * (n + 1)]
+    grid = np.indices((vocab_size,) * n).reshape(n, -1).T
+    impossible = grid[~plan.draft.is_possible(grid)]
+    wrongs += impossible[:1].tolist()
+    for wrong in wrongs:
         for call in (plan.verify, plan.output_law):
             try:
                 call(wrong)
             except InvalidTokenError:
                 continue
             raise CheckFailure(f"draft_token_ids {wrong} are not refused")
+
+
+def _check_streams(plan: Plan) -> None:
+    """One step for each seed: the first numbers of the two streams must not go together."""
+    tokens, hits = [], 0
+    for seed in range(_STEPS):
+        ids = plan.draft.sample(seed)
+        seen = plan.verify(ids, seed)
+        tokens.append(seen.token_id)
+        hits += seen.accept_index >= 0
+    counts = np.bincount(tokens, minlength=plan.draft.vocab_size)
+    # The true rate may lie above the declared one by as much as the gap.
+    rate = min(max(hits / _STEPS, plan.acceptance_rate), plan.acceptance_rate + plan.gap)
+    p_value = min(
+        chi_square_p_value(counts, plan.target_probs),
+        chi_square_p_value([hits, _STEPS - hits], np.array([rate, 1.0 - rate])),
+    )
+    _require(
+        p_value > FALSE_ALARM,
+        f"the same seed for drafting and verifying is not independent (p = {p_value:.2g})",
+    )
 
 
 def _check_sampling(plan: Plan, seed: int) -> None:
@@ -469,8 +498,14 @@ def _check_relabelling(verifier: Verifier, instance: Instance, seed: int) -> Non
     target[label] = instance.target_probs
     draft = _relabelled(instance.draft, label)
     ids, _ = instance.draft.tuple_arrays()
-    before = verifier.plan(instance.target_probs, instance.draft).output_law(ids)
-    after = verifier.plan(target, draft).output_law(label[ids])
+    plan = verifier.plan(instance.target_probs, instance.draft)
+    relabelled = verifier.plan(target, draft)
+    if not plan.canonical:
+        slack = 1e-9 + max(plan.gap, relabelled.gap)
+        distance = abs(plan.acceptance_rate - relabelled.acceptance_rate)
+        _require(distance <= slack, "relabelling tokens changes the acceptance rate")
+        return
+    before, after = plan.output_law(ids), relabelled.output_law(label[ids])
     _close(after[:, label], before, 1e-9, "relabelling tokens does not relabel the law")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class SolverFailure(RuntimeError):  # noqa: N818 - the solver failed, not its caller
+class SolverFailure(RuntimeError):
     """A solver gave no answer, or an answer that did not survive the re-check.
 
     Parameters

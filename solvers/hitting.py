@@ -25,12 +25,17 @@ __all__ = ["prefix_hits", "token_hits"]
 _LOWEST_NODE = -3.75
 """s at the first node: everything below it weighs less than 1e-19."""
 
-_NEGLIGIBLE = 1e-19
+_NEGLIGIBLE = 1e-19 / 2.0**100
 """Nodes end where t * Pr[fewer than n of ALL tokens arrived by t] falls below this."""
 
+_SCALE = 2.0**100
+"""Masses are multiplied, and times divided, by this, so that subnormal masses have a time too."""
 
 _CERTAIN = 45.0
 """A token with q_i t above this has arrived by t: exp(-45) is below rounding."""
+
+_LONG_WAIT = 600.0
+"""Expected arrivals beyond which the chance of none sinks below the smallest number."""
 
 _BLOCK = 8
 """Nodes handled together, so that the compiler can use vector instructions."""
@@ -45,7 +50,7 @@ def _step(num_draws: int) -> float:
 @njit(cache=True)
 def _node(s: float) -> tuple[float, float]:
     """Time and weight (without the step) of the node at s."""
-    t = math.exp(s - math.exp(-s))
+    t = math.exp(s - math.exp(-s) - math.log(_SCALE))
     return t, t * (1.0 + math.exp(-s))
 
 
@@ -61,7 +66,7 @@ def _arrive(counts: FloatArray, x: float) -> None:
 
 @njit(cache=True)
 def _start_node(weights: FloatArray, t: float) -> tuple[int, float]:
-    """Number of tokens certain to have arrived by t, and the expected arrivals among the others."""
+    """Count the tokens certain to have arrived by t, and expect arrivals among the others."""
     certain, expected = 0, 0.0
     for weight in weights:
         if weight * t > _CERTAIN:
@@ -89,25 +94,26 @@ def _add_block(
 ) -> float:
     """Add a block of nodes to the hits of every prefix; give Pr[< n of all arrived] at the last.
 
-    ``counts[j, m]`` is Pr[no token of A and j tokens of H arrived by t_m]. When token i moves from A
-    to H it grows by ``counts[j - 1, m] * expm1(q_i t_m)``: sums of positive terms throughout. A
+    ``counts[j, m]`` is Pr[no token of A and j tokens of H arrived by t_m]. When token i moves from
+    A to H it grows by ``counts[j - 1, m] * expm1(q_i t_m)``: sums of positive terms throughout. A
     token certain to have arrived is taken as such, and its node counts from where it is in H.
     """
     size, width = len(weights), len(times)
     latest = times[width - 1]
     # More than a few arrivals are out of reach while t is small, and their probabilities would
     # sink into slow subnormal numbers.
-    reach, chance = 1, latest
+    expected = latest * _SCALE
+    reach, chance = 1, expected
     while reach < num_draws and chance > 1e-30:
         reach += 1
-        chance *= latest / reach
+        chance *= expected / reach
     counts = np.zeros((reach, width))
     pending = np.zeros(width, dtype=np.int64)
     active = node_weights.copy()
     growth = np.empty(width)
     for m in range(width):
-        certain, expected = 0, times[m]
-        if latest > _CERTAIN:
+        certain, expected = 0, times[m] * _SCALE
+        if latest * _SCALE > _CERTAIN:
             certain, expected = _start_node(weights, times[m])
         if certain < reach:
             counts[certain, m] = math.exp(-expected)
@@ -142,6 +148,27 @@ def _add_block(
 
 
 @njit(cache=True)
+def _add_node(
+    weights: FloatArray, num_draws: int, t: float, node_weight: float, hits: FloatArray
+) -> float:
+    """Add one late node, with the counts of H and the wait for A kept apart.
+
+    For hundreds of draws, where the chance that nothing has arrived is no number any more.
+    """
+    size = len(weights)
+    counts = np.zeros(num_draws)
+    counts[0] = 1.0
+    masses = np.zeros(size + 1)  # of each prefix
+    for k in range(size):
+        masses[k + 1] = masses[k] + weights[k]
+    for k in range(size - 1, -1, -1):
+        if weights[k] > 0.0:
+            _arrive(counts, weights[k] * t)
+        hits[k] += node_weight * math.exp(-masses[k] * t) * counts.sum()
+    return counts.sum()
+
+
+@njit(cache=True)
 def _prefix_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray:
     size = len(weights)
     hits = np.zeros(size + 1)
@@ -151,9 +178,14 @@ def _prefix_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray
         for m in range(_BLOCK):
             times[m], node_weights[m] = _node(s)
             s += step
-        fewer = _add_block(weights, num_draws, times, node_weights, hits)
         latest = times[_BLOCK - 1]
-        if latest > 1.0 and latest * fewer < _NEGLIGIBLE:
+        if latest * _SCALE > _LONG_WAIT and _start_node(weights, latest)[1] > _LONG_WAIT:
+            fewer = 0.0
+            for m in range(_BLOCK):
+                fewer = _add_node(weights, num_draws, times[m], node_weights[m], hits)
+        else:
+            fewer = _add_block(weights, num_draws, times, node_weights, hits)
+        if s > 1.0 and latest * fewer < _NEGLIGIBLE:
             break
     prefix = 0.0
     hits[0] = 0.0
@@ -196,9 +228,9 @@ def _token_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray:
                 behind += counts[b]
                 others_fewer += before[i, num_draws - 1 - b] * behind
             rate = weights[i]
-            hits[i] += weight * rate * math.exp(-rate * t) * others_fewer
+            hits[i] += weight * (rate * math.exp(-rate * t)) * others_fewer
             _arrive(counts, rate * t)
-        if t > 1.0 and t * fewer < _NEGLIGIBLE:
+        if s > 1.0 and t * fewer < _NEGLIGIBLE:
             break
         s += step
     return np.minimum(hits * step, 1.0)
@@ -231,7 +263,7 @@ def prefix_hits(weights: FloatArray, num_draws: int) -> FloatArray:
     >>> prefix_hits(np.array([0.2, 0.5, 0.3]), 2).round(6).tolist()
     [0.0, 0.485714, 1.0, 1.0]
     """
-    return _prefix_hits(np.ascontiguousarray(weights), num_draws, _step(num_draws))
+    return _prefix_hits(weights * _SCALE, num_draws, _step(num_draws))
 
 
 def token_hits(weights: FloatArray, num_draws: int) -> FloatArray:
@@ -258,6 +290,6 @@ def token_hits(weights: FloatArray, num_draws: int) -> FloatArray:
     --------
     >>> import numpy as np
     >>> token_hits(np.array([0.2, 0.5, 0.3]), 2).round(6).tolist()
-    [0.485714, 0.825, 0.689286]
+    [0.485714, 0.839286, 0.675]
     """
-    return _token_hits(np.ascontiguousarray(weights), num_draws, _step(num_draws))
+    return _token_hits(weights * _SCALE, num_draws, _step(num_draws))

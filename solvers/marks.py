@@ -129,6 +129,7 @@ def _curtain(
     for g in range(count):
         length, mass = lengths[g], masses[g]
         last = g == count - 1
+        before = pieces
         right_edge = -1.0  # left end of the ground swallowed last, once there is some
         swallowed_end = 0.0
         while depth > 0:
@@ -141,10 +142,9 @@ def _curtain(
             depth -= 1
             if right_edge < 0.0:
                 swallowed_end = edge
-            else:
-                if right_edge > edge:
-                    left[pieces], size[pieces], owner[pieces] = edge, right_edge - edge, g
-                    pieces += 1
+            elif right_edge > edge:
+                left[pieces], size[pieces], owner[pieces] = edge, right_edge - edge, g
+                pieces += 1
             right_edge = block_start[depth]
             length += block_length[depth]
             mass += block_mass[depth]
@@ -162,6 +162,10 @@ def _curtain(
                 left[pieces] = swallowed_end
                 size[pieces] = start + length - swallowed_end
                 owner[pieces] = g
+                pieces += 1
+            if pieces == before:
+                # Too short to show between its neighbours: it keeps a point of its own.
+                left[pieces], size[pieces], owner[pieces] = right_edge, lengths[g], g
                 pieces += 1
         block_start[depth], block_length[depth], block_mass[depth] = start, length, mass
         depth += 1

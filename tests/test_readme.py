@@ -28,7 +28,9 @@ def test_example_prints_what_stands_below_it(code, printed):
 
 
 def test_table_is_what_the_command_prints():
-    (shown,) = re.findall(r"^```\n\$ mdsd (.*?)\n(.*?)^```$", README.read_text("utf-8"), re.S | re.M)
+    (shown,) = re.findall(
+        r"^```\n\$ mdsd (.*?)\n(.*?)^```$", README.read_text("utf-8"), re.S | re.M
+    )
     arguments, table = shown
     done = subprocess.run(
         [sys.executable, "-m", "mdsd", *arguments.split()],

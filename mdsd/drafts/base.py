@@ -21,6 +21,7 @@ __all__ = [
     "check_num_drafts",
     "check_order",
     "check_size",
+    "count_in_words",
     "require_support",
 ]
 
@@ -209,6 +210,11 @@ def check_num_drafts(num_drafts: Any) -> int:
     return int(num_drafts)
 
 
+def count_in_words(count: int) -> str:
+    """Write a count that may have hundreds of digits."""
+    return f"about {count:.3g}" if count < 10**300 else "more than 1e+300"
+
+
 def check_order(order: Any, vocab_size: int) -> IntArray:
     """Check that `order` is a permutation of the token ids.
 
@@ -296,17 +302,17 @@ class DeclaredDraft(DraftDistribution):
         count = self._count_tuples()
         if count > MAX_TUPLES:
             raise UnsupportedError(
-                f"the {self.name} draft distribution has about {count:.3g} tuples; "
+                f"the {self.name} draft distribution has {count_in_words(count)} tuples; "
                 f"at most {MAX_TUPLES:,} are enumerated"
             )
         ids, probs = self._tuple_arrays()
         positive = probs > 0.0
         return ids[positive], probs[positive]
 
-    def count_pairs(self) -> float:
+    def count_pairs(self) -> int:
         """Estimate the number of pairs (drafted token, set of drafts) after merging."""
-        orders = float(factorial(self.num_drafts)) if self.exchangeable else 1.0
-        return self.num_drafts * max(1.0, self._count_tuples() / orders)
+        orders = factorial(self.num_drafts) if self.exchangeable else 1
+        return self.num_drafts * max(1, self._count_tuples() // orders)
 
     @abstractmethod
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
@@ -321,8 +327,8 @@ class DeclaredDraft(DraftDistribution):
         """Hit probabilities along a checked order."""
 
     @abstractmethod
-    def _count_tuples(self) -> float:
-        """Size of the support, as a float because it can be astronomic."""
+    def _count_tuples(self) -> int:
+        """Size of the support, which can be astronomic."""
 
     @abstractmethod
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:

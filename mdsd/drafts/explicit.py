@@ -89,8 +89,8 @@ class ExplicitDraft(DeclaredDraft):
         gains = np.bincount(first, weights=self.probs, minlength=self.vocab_size)
         return np.concatenate([[0.0], np.minimum(np.cumsum(gains), 1.0)])
 
-    def _count_tuples(self) -> float:
-        return float(len(self.probs))
+    def _count_tuples(self) -> int:
+        return len(self.probs)
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return self.token_ids.copy(), self.probs.copy()

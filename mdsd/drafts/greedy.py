@@ -77,8 +77,8 @@ class GreedyDraft(DeclaredDraft):
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_top_and_tail(order, self.top_token_ids, self.tail_probs)
 
-    def _count_tuples(self) -> float:
-        return float(np.count_nonzero(self.tail_probs))
+    def _count_tuples(self) -> int:
+        return int(np.count_nonzero(self.tail_probs))
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         sampled = np.flatnonzero(self.tail_probs)

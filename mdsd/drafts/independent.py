@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class IndependentDrafts(DeclaredDraft):
     name = "independent"
 
     def __init__(self, draft_probs: Sequence[Any]) -> None:
-        if draft_probs is None or np.ndim(draft_probs) == 0 or len(draft_probs) == 0:
+        if not hasattr(draft_probs, "__len__") or len(draft_probs) == 0:
             raise InvalidDistributionError(
                 "draft_probs is missing: give one probability vector for each draft"
             )
@@ -81,8 +82,8 @@ class IndependentDrafts(DeclaredDraft):
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_independent(self.draft_probs[:, order])
 
-    def _count_tuples(self) -> float:
-        return float(np.prod(np.count_nonzero(self.draft_probs, axis=1).astype(np.float64)))
+    def _count_tuples(self) -> int:
+        return prod(np.count_nonzero(self.draft_probs, axis=1).tolist())
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return product_tuples(list(self.draft_probs))

@@ -85,8 +85,8 @@ class SpecHubDraft(DeclaredDraft):
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_top_and_tail(order, np.array([self.hub]), self.tail_probs)
 
-    def _count_tuples(self) -> float:
-        return 2.0 * np.count_nonzero(self.tail_probs)
+    def _count_tuples(self) -> int:
+        return 2 * int(np.count_nonzero(self.tail_probs))
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         others = np.flatnonzero(self.tail_probs)

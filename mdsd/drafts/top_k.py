@@ -64,8 +64,8 @@ class TopKDraft(DeclaredDraft):
         met = np.maximum.accumulate(self.token_hit_probs()[order])
         return np.concatenate([[0.0], met])
 
-    def _count_tuples(self) -> float:
-        return 1.0
+    def _count_tuples(self) -> int:
+        return 1
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return self.top_token_ids[np.newaxis].copy(), np.ones(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,8 @@ class WithReplacement(DeclaredDraft):
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_independent(self.draft_probs[order][np.newaxis], repeats=self.num_drafts)
 
-    def _count_tuples(self) -> float:
-        return float(np.count_nonzero(self.draft_probs)) ** self.num_drafts
+    def _count_tuples(self) -> int:
+        return prod([int(np.count_nonzero(self.draft_probs))] * self.num_drafts)
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return product_tuples([self.draft_probs] * self.num_drafts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import perm
 from typing import Any
 
 import numpy as np
@@ -94,9 +95,8 @@ class WithoutReplacement(DeclaredDraft):
 
         return prefix_hits(self.draft_probs[order], self.num_drafts)
 
-    def _count_tuples(self) -> float:
-        support = float(np.count_nonzero(self.draft_probs))
-        return float(np.prod(support - np.arange(self.num_drafts, dtype=np.float64)))
+    def _count_tuples(self) -> int:
+        return perm(int(np.count_nonzero(self.draft_probs)), self.num_drafts)
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         support = np.flatnonzero(self.draft_probs)

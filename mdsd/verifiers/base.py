@@ -65,9 +65,13 @@ class Plan(ABC):
         Standard error of `acceptance_rate`; 0.0 where that is exact.
     gap : float
         Certified distance of `acceptance_rate` from the bound, for optimal verifiers.
+    canonical : bool
+        Whether relabelling the tokens relabels every output law; where a search may end in one of
+        several equally good plans, only the acceptance rate is kept.
     """
 
     gap: float = 0.0
+    canonical: ClassVar[bool] = True
 
     def __init__(self, target_probs: FloatArray, draft: DraftDistribution) -> None:
         self.target_probs = target_probs

@@ -25,6 +25,8 @@ class LotteryPlan(SelectionPlan):
     Lossless wherever the search stopped; `gap` says how far from the optimum that was.
     """
 
+    canonical = False
+
     def __init__(
         self,
         target_probs: FloatArray,

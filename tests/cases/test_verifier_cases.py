@@ -833,7 +833,7 @@ def test_largest_recovery_draw_gives_the_last_token(case, recipe, token_id, veri
 @pytest.mark.parametrize("verifier", ["single", "rrs", "kseq", "optimal", "naive"])
 @covers("large-float32-tail-short", "large-float32-tail-long")
 def test_draws_in_the_middle_of_a_bucket_give_its_token(case, verifier):
-    """Sums in float64: the k-th of V equal buckets is hit by its middle, for k all over the range."""
+    """Sums in float64: the middle of the k-th of V equal buckets gives token k, for all k."""
     probs = recipe_vector(case.input["probs_recipe"])
     tokens = np.linspace(1, len(probs) - 1, 200).astype(np.int64)
     plan = mdsd.get_verifier(verifier).plan(

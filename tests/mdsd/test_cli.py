@@ -21,6 +21,7 @@ import mdsd
 from mdsd.cli import main
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = str(Path(mdsd.__file__).parents[1])  # a checkout, or where the wheel was installed
 CASES = {
     case["id"]: case
     for case in json.loads((ROOT / "tests/cases/cases.json").read_text(encoding="utf-8"))
@@ -426,7 +427,7 @@ def process(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "mdsd", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PACKAGES},
         **options,
     )
 
@@ -477,7 +478,7 @@ def test_interrupt_is_one_line():
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PACKAGES},
         check=False,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
@@ -495,7 +496,7 @@ def test_quick_commands_import_nothing_heavy(arguments):
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PACKAGES},
         check=True,
     )
     heavy = {"numba", "scipy", "matplotlib", "cvxpy", "networkx", "torch"}
@@ -510,7 +511,7 @@ def test_a_bar_shows_on_a_terminal_and_on_standard_error_only(small):
         [sys.executable, "-m", "mdsd", "bound", "data.npz", "--json"],
         stdout=subprocess.PIPE,
         stderr=terminal,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        env=os.environ | {"PYTHONPATH": PACKAGES, "TERM": "xterm"},
     ) as running:
         os.close(terminal)
         stdout = running.stdout.read()

@@ -345,7 +345,10 @@ COUNTED = {
     "greedy": GreedyDraft,
     "top_k": TopKDraft,
 }
-ONE_VECTOR = {**{name: (kind, (2,)) for name, kind in COUNTED.items()}, "spechub": (SpecHubDraft, ())}
+ONE_VECTOR = {
+    **{name: (kind, (2,)) for name, kind in COUNTED.items()},
+    "spechub": (SpecHubDraft, ()),
+}
 
 
 class TestConstructorErrors:
@@ -396,7 +399,9 @@ class TestConstructorErrors:
             pytest.param([[0.5, 0.5], [0.5, 0.4]], ["draft_probs[1]", "0.9"], id="mass"),
             pytest.param([[0.5, 0.5], [1.5, -0.5]], ["draft_probs[1]", "-0.5"], id="negative"),
             pytest.param(
-                [[0.5, 0.5], [1.0]], ["draft_probs[1]", "1 tokens", "draft_probs[0]", "2"], id="ragged"
+                [[0.5, 0.5], [1.0]],
+                ["draft_probs[1]", "1 tokens", "draft_probs[0]", "2"],
+                id="ragged",
             ),
             pytest.param(
                 [np.array([0.5, 0.5]), np.array([1.0])],
@@ -416,24 +421,48 @@ class TestConstructorErrors:
         ("ids", "probs", "vocab_size", "error", "words"),
         [
             pytest.param([[0]], [1.0], 0, InvalidArgumentError, ["vocab_size", "0"], id="V-0"),
-            pytest.param([[0]], [1.0], 2.0, InvalidArgumentError, ["vocab_size", "2.0"], id="V-2.0"),
-            pytest.param([[0]], [1.0], True, InvalidArgumentError, ["vocab_size", "True"], id="V-bool"),
-            pytest.param([[0]], [1.0], None, InvalidArgumentError, ["vocab_size", "None"], id="V-none"),
-            pytest.param([[2]], [1.0], 2, InvalidTokenError, ["token_ids", "row 0", "id 2"], id="id-2"),
+            pytest.param(
+                [[0]], [1.0], 2.0, InvalidArgumentError, ["vocab_size", "2.0"], id="V-2.0"
+            ),
+            pytest.param(
+                [[0]], [1.0], True, InvalidArgumentError, ["vocab_size", "True"], id="V-bool"
+            ),
+            pytest.param(
+                [[0]], [1.0], None, InvalidArgumentError, ["vocab_size", "None"], id="V-none"
+            ),
+            pytest.param(
+                [[2]], [1.0], 2, InvalidTokenError, ["token_ids", "row 0", "id 2"], id="id-2"
+            ),
             pytest.param([[-1]], [1.0], 2, InvalidTokenError, ["token_ids", "id -1"], id="id--1"),
-            pytest.param([[0.0]], [1.0], 2, InvalidTokenError, ["token_ids", "float64"], id="float"),
+            pytest.param(
+                [[0.0]], [1.0], 2, InvalidTokenError, ["token_ids", "float64"], id="float"
+            ),
             pytest.param([0], [1.0], 2, InvalidTokenError, ["token_ids", "(1,)"], id="one-axis"),
             pytest.param([[]], [1.0], 2, InvalidTokenError, ["token_ids", "(1, 0)"], id="n-0"),
             pytest.param(None, [1.0], 2, InvalidTokenError, ["token_ids", "()"], id="none"),
             pytest.param([[0], [0, 1]], [1.0], 2, InvalidTokenError, ["token_ids"], id="ragged"),
-            pytest.param([[0]], None, 2, InvalidDistributionError, ["probs", "missing"], id="no-probs"),
-            pytest.param([[0]], [0.5], 2, InvalidDistributionError, ["probs", "0.5"], id="mass"),
-            pytest.param([[0]], [[1.0]], 2, InvalidDistributionError, ["probs", "(1, 1)"], id="probs-2d"),
             pytest.param(
-                [[0]], [0.5, 0.5], 2, InvalidDistributionError, ["probs", "2", "1 tuples"], id="lengths"
+                [[0]], None, 2, InvalidDistributionError, ["probs", "missing"], id="no-probs"
+            ),
+            pytest.param([[0]], [0.5], 2, InvalidDistributionError, ["probs", "0.5"], id="mass"),
+            pytest.param(
+                [[0]], [[1.0]], 2, InvalidDistributionError, ["probs", "(1, 1)"], id="probs-2d"
             ),
             pytest.param(
-                [[0], [1]], [1.5, -0.5], 2, InvalidDistributionError, ["index 1", "-0.5"], id="negative"
+                [[0]],
+                [0.5, 0.5],
+                2,
+                InvalidDistributionError,
+                ["probs", "2", "1 tuples"],
+                id="lengths",
+            ),
+            pytest.param(
+                [[0], [1]],
+                [1.5, -0.5],
+                2,
+                InvalidDistributionError,
+                ["index 1", "-0.5"],
+                id="negative",
             ),
         ],
     )

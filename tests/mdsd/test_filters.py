@@ -27,9 +27,7 @@ def reference(
     allowed: list[int] | None = None,
 ) -> list[float]:
     """Masks, temperature, top-k, renormalise, top-p, for one row of log-probabilities."""
-    row = [
-        score if allowed is None or i in allowed else -INF for i, score in enumerate(scores)
-    ]
+    row = [score if allowed is None or i in allowed else -INF for i, score in enumerate(scores)]
     peak = max(row)
     if temperature == 0.0:
         first = row.index(peak)
@@ -123,7 +121,9 @@ def test_rows_are_filtered_one_by_one(function, shape):
     assert together.shape == shape
     assert together.dtype == np.float64
     rows = zip(together.reshape(-1, 5), values.reshape(-1, 5), strict=True)
-    alone = [(a.tolist(), function(b, temperature=0.7, top_k=4, top_p=0.8).tolist()) for a, b in rows]
+    alone = [
+        (a.tolist(), function(b, temperature=0.7, top_k=4, top_p=0.8).tolist()) for a, b in rows
+    ]
     assert [a for a, _ in alone] == [b for _, b in alone]
 
 

@@ -97,11 +97,12 @@ class TestCheckProbs:
             pytest.param([1j, 1.0], 1, ["my_probs", "complex"], id="complex"),
             pytest.param([None, 1.0], 1, ["my_probs", "object"], id="object"),
             pytest.param([[0.5], [0.5, 0.5]], 2, ["my_probs", "array"], id="ragged"),
+            pytest.param([[0.5, 0.5], [0.5, 0.6]], 2, ["my_probs", "row 1", "1.1"], id="row-mass"),
             pytest.param(
-                [[0.5, 0.5], [0.5, 0.6]], 2, ["my_probs", "row 1", "1.1"], id="row-mass"
-            ),
-            pytest.param(
-                [[0.5, 0.5], [1.5, -0.5]], 2, ["my_probs", "row 1", "index 1", "-0.5"], id="row-entry"
+                [[0.5, 0.5], [1.5, -0.5]],
+                2,
+                ["my_probs", "row 1", "index 1", "-0.5"],
+                id="row-entry",
             ),
             pytest.param(
                 [[[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.5], [0.5, float("nan")]]],
@@ -255,7 +256,10 @@ class TestGenerator:
 
     def test_streams_are_uncorrelated(self):
         # The correlation of 10,000 pairs has standard error 0.01: false alarm 6e-7 at 5 of them.
-        drafts, verifies = generator(3, "draft").random(10_000), generator(3, "verify").random(10_000)
+        drafts, verifies = (
+            generator(3, "draft").random(10_000),
+            generator(3, "verify").random(10_000),
+        )
         assert abs(np.corrcoef(drafts, verifies)[0, 1]) < 0.05
 
     def test_none_is_fresh_entropy_and_leaves_the_global_state(self):
@@ -270,7 +274,7 @@ class TestGenerator:
         ids=["negative", "float", "bool", "str", "numpy-float", "list", "module"],
     )
     def test_refused(self, rng):
-        with pytest.raises(InvalidArgumentError, match="^rng is ") as caught:
+        with pytest.raises(InvalidArgumentError, match=r"^rng is ") as caught:
             generator(rng, "draft")
         assert repr(rng) in str(caught.value)
 
@@ -331,7 +335,7 @@ class TestCheckTokenIds:
         assert not missing, str(caught.value)
 
     def test_default_name(self):
-        with pytest.raises(InvalidTokenError, match="^draft_token_ids"):
+        with pytest.raises(InvalidTokenError, match=r"^draft_token_ids"):
             check_token_ids([9], num_drafts=1, vocab_size=5)
 
     def test_input_is_not_modified(self):

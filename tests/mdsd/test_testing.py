@@ -235,7 +235,7 @@ class OneUniform(NaivePlan):
         return super()._emit(ids, np.broadcast_to(uniforms[:1], uniforms.shape))
 
 
-@single_mutant("drafting-and-verifying-share-a-stream", "do not follow|does not follow")
+@single_mutant("drafting-and-verifying-share-a-stream", "not independent")
 class SharedStream(SingleDraftPlan):
     def _numbers(self, rng: Any, uniforms: Any, batch: Any) -> Any:
         if uniforms is None:
@@ -436,7 +436,7 @@ class ScalesTarget(NaiveVerifier):
         return super().plan(target_probs, draft)
 
 
-@mutant("rolls-its-target", "modified")
+@mutant("rolls-its-target", "modified|another law")
 class RollsTarget(NaiveVerifier):
     def plan(self, target_probs: Any, draft: Any) -> Any:
         made = super().plan(target_probs, draft)
@@ -454,11 +454,21 @@ class ModifiesUniforms(NaivePlan):
         return tokens
 
 
-@naive_mutant("sorts-its-drafts", "modified|accept_index")
-class SortsDrafts(NaivePlan):
+@kseq_mutant("sorts-its-drafts", "do not follow|differ|modified")
+class SortsDrafts(KSeqPlan):
+    """Tests the drafts by id, as the caller will find them afterwards."""
+
     def _emit(self, ids: Any, uniforms: Any) -> Any:
         ids.sort(axis=1)
         return super()._emit(ids, uniforms)
+
+
+@kseq_mutant("overwrites-its-drafts", "differ|modified")
+class OverwritesDrafts(KSeqPlan):
+    def _emit(self, ids: Any, uniforms: Any) -> Any:
+        tokens = super()._emit(ids, uniforms)
+        ids.sort(axis=1)
+        return tokens
 
 
 @mutant("keeps-a-reference-to-its-target", "another|modified|not the target")
@@ -477,7 +487,9 @@ class KeepsFloat32(NaiveVerifier):
     def plan(self, target_probs: Any, draft: Any) -> Any:
         made = super().plan(target_probs, draft)
         if getattr(target_probs, "dtype", None) == np.float32:
-            made.residual = np.asarray(target_probs) / np.asarray(target_probs).sum() + np.float32(0)
+            made.residual = np.asarray(target_probs) / np.asarray(target_probs).sum() + np.float32(
+                0
+            )
             made.marginal_law = lambda: made.residual
         return made
 
@@ -523,9 +535,6 @@ class NotPicklable(NaivePlan):
         self.hook = lambda: None
 
 
-# Module-level names for what the factories made, so that plans can be pickled.
-
-
 @pytest.mark.parametrize("label", list(MUTANTS))
 def test_broken_verifier_is_noticed(label):
     kind, message = MUTANTS[label]
@@ -553,15 +562,11 @@ def test_unexpected_errors_of_the_library_are_failures_too():
         def _plan(self, target_probs: Any, draft: Any) -> Any:
             raise UnsupportedError("after all")
 
-    with pytest.raises(CheckFailure, match="raised .*after all"):
+    with pytest.raises(CheckFailure, match=r"raised .*after all"):
         check_verifier(Raises(), count=1)
 
 
 # --- check_plan ----------------------------------------------------------------------------------
-
-
-class FirstOnlyPlan(SingleDraftPlan):
-    """Right for its law, with a rate beyond the bound of the drafts it declares."""
 
 
 def plan_of(verifier: str, draft: DraftDistribution) -> Any:
@@ -640,7 +645,9 @@ def test_enumerated_acceptance_counts_a_drafted_residual_once():
 class TestChiSquare:
     def test_by_hand(self):
         # (60 - 50)**2 / 50 + (40 - 50)**2 / 50 = 4 at one degree of freedom.
-        assert chi_square_p_value([60, 40], np.array([0.5, 0.5])) == pytest.approx(0.0455003, abs=1e-7)
+        assert chi_square_p_value([60, 40], np.array([0.5, 0.5])) == pytest.approx(
+            0.0455003, abs=1e-7
+        )
 
     def test_expected_counts(self):
         assert chi_square_p_value([50, 50], np.array([0.5, 0.5])) == 1.0
@@ -719,7 +726,17 @@ class TestDraftsOf:
     @pytest.mark.parametrize(
         ("n", "expected"),
         [
-            (1, {"with_replacement", "independent", "explicit", "without_replacement", "greedy", "top_k"}),
+            (
+                1,
+                {
+                    "with_replacement",
+                    "independent",
+                    "explicit",
+                    "without_replacement",
+                    "greedy",
+                    "top_k",
+                },
+            ),
             (
                 2,
                 {

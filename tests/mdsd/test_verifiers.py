@@ -315,7 +315,7 @@ def test_unsupported_pairs_are_named(name, draft, call):
 
 class TestRegistry:
     def test_names(self):
-        expected = "single naive naive_tree rrs kseq spechub greedy optimal".split()
+        expected = ["single", "naive", "naive_tree", "rrs", "kseq", "spechub", "greedy", "optimal"]
         assert list(NAMES[: len(expected)]) == expected
 
     @pytest.mark.parametrize("name", NAMES)

@@ -157,7 +157,9 @@ def integrated(coupling: MarkCoupling, q: np.ndarray, n: int) -> np.ndarray:
 
 
 def check_selected(coupling: MarkCoupling, q: np.ndarray, n: int) -> None:
-    np.testing.assert_allclose(coupling.selected, integrated(coupling, q, n), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        coupling.selected, integrated(coupling, q, n), rtol=1e-12, atol=1e-15
+    )
     assert coupling.selected.sum() == pytest.approx(1.0, abs=1e-14)
 
 

@@ -113,7 +113,9 @@ def check_lottery(target: np.ndarray, law: Law, found: OrderLottery) -> None:
     count = len(found.weights)
     assert found.orders.shape == (count, size)
     assert found.orders.dtype == np.int64
-    np.testing.assert_array_equal(np.sort(found.orders, axis=1), np.tile(np.arange(size), (count, 1)))
+    np.testing.assert_array_equal(
+        np.sort(found.orders, axis=1), np.tile(np.arange(size), (count, 1))
+    )
     assert (found.weights > 0).all()
     assert found.weights.sum() == pytest.approx(1.0, abs=1e-14)
     vertices = np.array([vertex_of(law, order) for order in found.orders])
