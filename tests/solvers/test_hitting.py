@@ -122,7 +122,8 @@ class TestUniformWeights:
         size = n + spare
         expected = [float(1 - Fraction(comb(size - k, n), comb(size, n))) for k in range(size + 1)]
         found = prefix_hits(np.full(size, 1 / size), n)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+        # Equal weights round alike at every update, so rounding adds up with their number.
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15 * max(100, 2 * size))
 
     def test_token_hits(self, n, spare):
         size = n + spare
