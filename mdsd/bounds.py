@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd._probabilities import check_probs, check_same_vocab, ratio_order
-from mdsd._typing import FloatArray, IntArray
+from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import DeclaredDraft, count_in_words
 from mdsd.errors import InvalidArgumentError, SolverError, UnsupportedError
@@ -153,9 +153,9 @@ class _Problem:
     max_iterations: int | None
 
     @cached_property
-    def order(self) -> IntArray | None:
-        """Order whose prefixes solve the problem, sorted once however many methods ask."""
-        return self.draft.prefix_order(self.target)
+    def prefix(self) -> tuple[float, BoolArray] | None:
+        """Best prefix and its H, found once however many methods ask; None where none is exact."""
+        return self.draft.best_prefix(self.target)
 
 
 def _suggestion(name: str, known: tuple[str, ...]) -> str:
@@ -187,15 +187,10 @@ def check_search_options(tolerance: Any, max_iterations: Any) -> None:
 
 
 def _prefix(problem: _Problem) -> AcceptanceBound:
-    from solvers.prefix import best_prefix
-
-    order = problem.order
-    if order is None:  # _obstacle has seen to it
+    if problem.prefix is None:  # _obstacle has seen to it
         raise UnsupportedError(f"no prefix order for {problem.draft.name}")
-    value, length = best_prefix(problem.target[order], problem.draft.hit_probs(order))
-    inside = np.ones(len(order), dtype=np.bool_)
-    inside[order[:length]] = False
-    return AcceptanceBound(value, np.flatnonzero(inside), "prefix", 0.0)
+    value, subset = problem.prefix
+    return AcceptanceBound(value, np.flatnonzero(subset), "prefix", 0.0)
 
 
 def find_lottery(
@@ -284,7 +279,7 @@ def _obstacle(method: str, problem: _Problem) -> str | None:
     """Say why a method does not apply, or None where it does."""
     draft = problem.draft
     if method == "prefix":
-        if problem.order is None:
+        if problem.prefix is None:
             return "its optimal subset need not be a prefix of tokens sorted by target/draft"
         return None
     if method == "submodular":

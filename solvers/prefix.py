@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from numba import njit
 
-from solvers._typing import FloatArray
+from solvers._typing import BoolArray, FloatArray, IntArray
 
-__all__ = ["best_prefix", "cut_values"]
+__all__ = ["best_prefix", "cut_values", "prefix_with_replacement"]
 
 
 def cut_values(ordered_masses: FloatArray, hits: FloatArray) -> FloatArray:
@@ -59,3 +62,146 @@ def best_prefix(ordered_masses: FloatArray, hits: FloatArray) -> tuple[float, in
     values[0] = 1.0
     length = int(np.argmin(values))
     return float(min(values[length], 1.0)), length
+
+
+_BUCKETS = 2048
+"""Ratio buckets: enough that one to three of them need sorting on spread-out ratios."""
+
+
+@njit(cache=True)
+def _hit_of_power(inside: float, outside: float, power: int) -> float:
+    """``1 - (1 - q(A))**n`` from q(A) and its complement, without cancellation at either end."""
+    if inside < 0.5:
+        return -math.expm1(power * math.log1p(-inside))
+    return 1.0 - outside**power
+
+
+@njit(cache=True)
+def _fill_buckets(
+    p: FloatArray,
+    q: FloatArray,
+    power: int,
+    bucket: IntArray,
+    p_mass: FloatArray,
+    q_mass: FloatArray,
+) -> None:
+    """Put tokens into buckets by p/q on [0, n); the last bucket takes everything from n up."""
+    scale = _BUCKETS / power
+    for i in range(len(p)):
+        b = 0
+        if p[i] > 0.0:
+            ratio = p[i] / q[i] if q[i] > 0.0 else math.inf
+            # f has slope at most n, so a token of ratio n or more lies in every best A.
+            b = int(ratio * scale) if ratio < power else _BUCKETS
+            b = min(b, _BUCKETS)
+        bucket[i] = b
+        p_mass[b] += p[i]
+        q_mass[b] += q[i]
+
+
+@njit(cache=True)
+def _sorted_bucket(p: FloatArray, q: FloatArray, tokens: IntArray) -> IntArray:
+    """Sort the tokens of a bucket by falling p/q, ties to the lowest id."""
+    falling = np.empty(len(tokens))
+    for k in range(len(tokens)):
+        i = tokens[k]
+        falling[k] = -p[i] / q[i] if p[i] > 0.0 else 0.0
+    return tokens[np.argsort(falling, kind="mergesort")]
+
+
+@njit(cache=True)
+def _bucketed_prefix(
+    p: FloatArray, q: FloatArray, power: int, bucket: IntArray
+) -> tuple[float, int, IntArray]:
+    """Best value, the bucket it is cut in, and the tokens of that bucket that lie in A."""
+    p_mass, q_mass = np.zeros(_BUCKETS + 1), np.zeros(_BUCKETS + 1)
+    _fill_buckets(p, q, power, bucket, p_mass, q_mass)
+
+    # Masses from each bucket down and from each bucket up: sums of what is there, on both sides.
+    p_below, q_below = np.zeros(_BUCKETS + 2), np.zeros(_BUCKETS + 2)
+    for b in range(_BUCKETS + 1):
+        p_below[b + 1] = p_below[b] + p_mass[b]
+        q_below[b + 1] = q_below[b] + q_mass[b]
+    q_above = np.zeros(_BUCKETS + 2)
+    hits = np.zeros(_BUCKETS + 2)
+    best, cut = p_below[_BUCKETS + 1], _BUCKETS + 1
+    for b in range(_BUCKETS, -1, -1):
+        q_above[b] = q_above[b + 1] + q_mass[b]
+        hits[b] = _hit_of_power(q_above[b], q_below[b], power)
+        value = p_below[b] + hits[b]
+        if value < best:
+            best, cut = value, b
+
+    # Inside a bucket p(A) lies under its tangents and f(A) over its chord. Only where that leaves
+    # room below the best value are the tokens looked at one by one.
+    width = power / _BUCKETS
+    inner, at = np.empty(0, dtype=np.int64), 0
+    for b in range(_BUCKETS):
+        if q_mass[b] <= 0.0 or p_mass[b] <= 0.0:
+            continue
+        lower, upper = b * width, (b + 1) * width
+        # Where the left tangent, of slope `upper`, meets the right one, of slope `lower`.
+        share = (p_mass[b] - lower * q_mass[b]) / (upper - lower)
+        share = min(max(share, 0.0), q_mass[b])
+        gained = min(upper * share, p_mass[b])
+        chord = hits[b + 1] + (hits[b] - hits[b + 1]) * share / q_mass[b]
+        floor = p_below[b + 1] - gained + chord
+        if floor >= best - 1e-15:
+            continue
+        tokens = _sorted_bucket(p, q, np.flatnonzero(bucket == b))
+        # p(H) from the far end of the bucket on, so that a value near 0 keeps its digits.
+        p_left = np.empty(len(tokens) + 1)
+        q_left = np.empty(len(tokens) + 1)
+        p_left[len(tokens)], q_left[len(tokens)] = p_below[b], q_below[b]
+        for k in range(len(tokens) - 1, -1, -1):
+            p_left[k] = p_left[k + 1] + p[tokens[k]]
+            q_left[k] = q_left[k + 1] + q[tokens[k]]
+        inside = q_above[b + 1]
+        for k in range(len(tokens)):
+            inside += q[tokens[k]]
+            value = p_left[k + 1] + _hit_of_power(inside, q_left[k + 1], power)
+            if value < best:
+                best, at, inner = value, b, tokens[: k + 1]
+    if len(inner) > 0:
+        return best, at, inner
+    # The best prefix ends with a bucket: A is everything in the buckets from `cut` up.
+    return best, cut - 1, inner
+
+
+@njit(cache=True)
+def prefix_with_replacement(
+    p: FloatArray, q: FloatArray, num_draws: int
+) -> tuple[float, BoolArray]:
+    """Best prefix for n independent draws, in linear time.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (V,)
+        Target and draw probabilities.
+    num_draws : int
+        n >= 1.
+
+    Returns
+    -------
+    tuple of (float, ndarray of bool, shape (V,))
+        The value of formulation (8), at most 1, and membership of H.
+
+    Notes
+    -----
+    One pass puts the tokens into buckets by p/q; their ends give values that are attained, the
+    tangents of the Lorenz curve and the chord of ``1 - (1 - x)**n`` a floor inside each, and only
+    the buckets whose floor lies below the best value are sorted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
+    >>> value, subset = prefix_with_replacement(p, q, 2)
+    >>> round(value, 12), subset.tolist()
+    (0.86, [False, True, True])
+    """
+    bucket = np.empty(len(p), dtype=np.int64)
+    value, cut, inner = _bucketed_prefix(p, q, num_draws, bucket)
+    subset = bucket <= cut
+    subset[inner] = False
+    return min(value, 1.0), subset

@@ -192,6 +192,28 @@ class DraftDistribution(ABC):
         """
         return None
 
+    def best_prefix(self, target_probs: FloatArray) -> tuple[float, BoolArray] | None:
+        """Solve subset selection along `prefix_order`, if there is such an order.
+
+        Parameters
+        ----------
+        target_probs : ndarray of float64, shape (V,)
+
+        Returns
+        -------
+        tuple of (float, ndarray of bool, shape (V,)), or None
+            The value 1 + p(H) - Q(H), and membership of H.
+        """
+        from solvers.prefix import best_prefix
+
+        order = self.prefix_order(target_probs)
+        if order is None:
+            return None
+        value, length = best_prefix(target_probs[order], self.hit_probs(order))
+        subset = np.ones(len(order), dtype=np.bool_)
+        subset[order[:length]] = False
+        return value, subset
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(num_drafts={self.num_drafts}, vocab_size={self.vocab_size})"
 

@@ -79,3 +79,8 @@ class WithReplacement(DeclaredDraft):
 
     def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
         return ratio_order(target_probs, self.draft_probs)
+
+    def best_prefix(self, target_probs: FloatArray) -> tuple[float, BoolArray]:  # noqa: D102
+        from solvers.prefix import prefix_with_replacement
+
+        return prefix_with_replacement(target_probs, self.draft_probs, self.num_drafts)

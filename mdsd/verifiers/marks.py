@@ -25,11 +25,10 @@ class MarkPlan(SelectionPlan):
 
     def __init__(self, target_probs: FloatArray, draft: WithReplacement) -> None:
         from solvers.marks import couple_marks
-        from solvers.prefix import best_prefix
 
         q, n = draft.draft_probs, draft.num_drafts
         order = draft.prefix_order(target_probs)
-        upper, _ = best_prefix(target_probs[order], draft.hit_probs(order))
+        upper, _ = draft.best_prefix(target_probs)
         cap = _cap_with_overlap(target_probs, q, order[q[order] > 0.0], upper)
         total = float(np.minimum(target_probs, cap * q).sum())
         coupling = couple_marks(target_probs, q, n, cap, total)
