@@ -11,14 +11,22 @@ the place where g', cut off at the accepted total, has the right mean.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 
 from solvers._typing import FloatArray, IntArray
+from solvers.prefix import prefix_with_replacement
 
-__all__ = ["MarkCoupling", "couple_marks", "draw_marks", "smallest_mark_probs"]
+__all__ = [
+    "MarkCoupling",
+    "couple_marks",
+    "draw_marks",
+    "optimal_coupling",
+    "smallest_mark_probs",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,6 +285,128 @@ def couple_marks(
         levels=_group_levels(starts, shares[by_owner]),
         selected=selected,
     )
+
+
+@njit(cache=True)
+def _stable_argsort(keys: FloatArray) -> IntArray:
+    """Sort ascending, ties by place: an unstable sort and a look at its ties beat a stable one."""
+    order = np.argsort(keys)
+    begin = 0
+    for k in range(1, len(order) + 1):
+        if k == len(order) or keys[order[k]] != keys[order[begin]]:
+            if k - begin > 1:
+                order[begin:k] = np.sort(order[begin:k])
+            begin = k
+    return order
+
+
+@njit(cache=True, error_model="numpy")
+def _cap_with_overlap(p: FloatArray, q: FloatArray, order: IntArray, overlap: float) -> float:
+    """Smallest c with ``sum min(p, c q) >= overlap``, or the largest ratio p/q where none has it.
+
+    `order` holds the tokens with q > 0 by descending ratio.
+    """
+    largest = np.finfo(np.float64).max
+    count = len(order)
+    capped = np.empty(count)  # mass of q at and above each ratio
+    total = 0.0
+    for k in range(count):
+        total += q[order[k]]
+        capped[k] = total
+    # At c = ratio k the overlap is uncapped + c capped, falling with k; between two ratios it is
+    # linear in c.
+    uncapped, lowest = 0.0, 0.0  # mass of p below ratio k, and the ratio below it
+    for k in range(count - 1, -1, -1):
+        ratio = min(p[order[k]] / q[order[k]], largest)
+        if uncapped + ratio * capped[k] >= overlap:
+            return min(max((overlap - uncapped) / capped[k], lowest), ratio)
+        uncapped += p[order[k]]
+        lowest = ratio
+    return lowest
+
+
+@njit(cache=True, error_model="numpy")
+def optimal_coupling(
+    p: FloatArray, q: FloatArray, num_draws: int
+) -> tuple[float, IntArray, IntArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Find the optimum and spread the marks for it, in one go and callable from compiled code.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (V,)
+        Target and draw probabilities.
+    num_draws : int
+        n >= 1.
+
+    Returns
+    -------
+    tuple
+        alpha*, then the fields of `MarkCoupling` in order: what `couple_marks` gives for the cap
+        and the total that belong to alpha*.
+    """
+    vocab_size = len(q)
+    upper = prefix_with_replacement(p, q, num_draws)[0]
+    tokens = np.flatnonzero(q)
+    falling = np.empty(len(tokens))
+    for k in range(len(tokens)):
+        falling[k] = -(p[tokens[k]] / q[tokens[k]])
+    ranked = _stable_argsort(falling)
+    cap = _cap_with_overlap(p, q, tokens[ranked], upper)
+
+    # Cut off at the cap the slopes are in the same order, but all those at the cap are one group.
+    slopes = np.minimum(-falling, cap)
+    at_cap = 0
+    while at_cap < len(ranked) and slopes[ranked[at_cap]] == cap:
+        at_cap += 1
+    ranked[:at_cap] = np.sort(ranked[:at_cap])
+    numbers, count = _slope_groups(slopes, ranked)
+    lengths, masses = np.zeros(count), np.zeros(count)
+    total = 0.0
+    for k in range(len(ranked)):
+        i = tokens[ranked[k]]
+        lengths[numbers[k]] += q[i]
+        masses[numbers[k]] += min(p[i], cap * q[i])
+    for i in range(vocab_size):
+        total += min(p[i], cap * q[i])
+    cut = -math.expm1(math.log1p(-min(total, 1.0)) / num_draws) if total < 1.0 else 1.0
+    left, size, owner = _curtain(lengths, masses, num_draws, cut)
+
+    # Lengths decide; positions are their running sums, so the marks are uniform by construction.
+    position = _stable_argsort(left)
+    owner, size = owner[position], size[position]
+    pieces = len(owner)
+    held = np.zeros(count)
+    for k in range(pieces):
+        held[owner[k]] += size[k]
+    shares, right = np.empty(pieces), np.empty(pieces)
+    reached = 0.0
+    for k in range(pieces):
+        shares[k] = size[k] / held[owner[k]]
+        reached += shares[k] * lengths[owner[k]]
+        right[k] = reached
+    right /= reached
+    left = np.zeros(pieces)
+    left[1:] = right[:-1]
+    means = _piece_masses(left, right, num_draws)
+    group_selected = np.zeros(count)
+    starts = np.zeros(count + 1, dtype=np.int64)
+    for k in range(pieces):
+        group_selected[owner[k]] += shares[k] * means[k]
+        starts[owner[k] + 1] += 1
+    starts = np.cumsum(starts)
+    filled = starts[:-1].copy()
+    by_owner = np.empty(pieces, dtype=np.int64)
+    for k in range(pieces):
+        by_owner[filled[owner[k]]] = k
+        filled[owner[k]] += 1
+    group = np.full(vocab_size, -1, dtype=np.int64)
+    selected = np.zeros(vocab_size)
+    for k in range(len(ranked)):
+        i = tokens[ranked[k]]
+        group[i] = numbers[k]
+        selected[i] = q[i] * group_selected[numbers[k]]
+    levels = _group_levels(starts, shares[by_owner])
+    return upper, group, starts, left[by_owner], right[by_owner], levels, selected
 
 
 @njit(cache=True)

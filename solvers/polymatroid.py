@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import qr_delete, qr_insert, solve_triangular
+from scipy.linalg import qr_delete, solve_triangular
 
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.prefix import cut_values
 
-__all__ = ["OrderLottery", "minimum_norm_lottery"]
+__all__ = ["OrderLottery", "minimum_norm_lottery", "norm_weights"]
 
 _DROP = 1e-14
 """Weights of orders below this are dropped; the rest is renormalised."""
@@ -64,68 +64,82 @@ class OrderLottery:
 class _Corral:
     """The affinely independent vertices of Wolfe's algorithm, with a maintained factorisation.
 
-    One vertex is the base; the differences of the others to it are kept as a thin QR factorisation,
-    updated in O(V K) when a vertex enters or leaves and made anew when the base itself leaves. The
-    point of least norm in the affine hull is then a plain least-squares problem, with the condition
-    number of the differences and not its square.
+    One vertex is the base; the scaled differences of the others to it are kept as a thin QR
+    factorisation, updated in O(V K) when a vertex enters or leaves and made anew when the base
+    itself leaves. The point of least norm in the affine hull is then a plain least-squares problem,
+    with the condition number of the differences and not its square.
     """
 
-    def __init__(self, vertex: FloatArray) -> None:
-        self.vertices = vertex[np.newaxis].copy()
+    def __init__(self, vertex: FloatArray, order: IntArray, origin: FloatArray, scale: FloatArray):
+        self._origin, self._scale = origin, scale
+        self.vertices = [vertex]
+        self.orders = [order]
         self.weights = np.ones(1)
         self._factorise()
 
     def _factorise(self) -> None:
-        self.base = int(np.argmax(self.weights))
-        others = np.delete(self.vertices, self.base, axis=0)
-        self.q, self.r = np.linalg.qr((others - self.vertices[self.base]).T)
+        self._base = int(np.argmax(self.weights))
+        base = self.vertices[self._base]
+        others = [v for k, v in enumerate(self.vertices) if k != self._base]
+        columns = np.empty((len(base), len(others)), order="F")
+        for k, vertex in enumerate(others):
+            columns[:, k] = (vertex - base) * self._scale
+        self._q, self._r = np.linalg.qr(columns)
 
-    def point(self) -> FloatArray:
-        return np.asarray(self.weights @ self.vertices)
+    def selected(self) -> FloatArray:
+        """Give the point as a vector of selection masses."""
+        total = np.zeros(len(self._scale))
+        for weight, vertex in zip(self.weights, self.vertices, strict=True):
+            total += weight * vertex
+        return total
 
-    def add(self, vertex: FloatArray) -> bool:
+    def add(self, vertex: FloatArray, order: IntArray) -> bool:
         """Let a vertex enter; False if it is affinely dependent on the others."""
-        column = vertex - self.vertices[self.base]
-        rest = column - self.q @ (self.q.T @ column)
-        rest -= self.q @ (self.q.T @ rest)
-        too_many = self.q.shape[1] >= len(column)
-        if too_many or np.linalg.norm(rest) <= 1e-13 * np.linalg.norm(column):
+        column = (vertex - self.vertices[self._base]) * self._scale
+        count = self._q.shape[1]
+        share = self._q.T @ column
+        rest = column - self._q @ share
+        again = self._q.T @ rest
+        rest -= self._q @ again
+        length = float(np.linalg.norm(rest))
+        if count >= len(column) or length <= 1e-13 * float(np.linalg.norm(column)):
             return False
-        if self.q.shape[1] == 0:
-            norm = float(np.linalg.norm(column))
-            self.q, self.r = (column / norm)[:, np.newaxis], np.array([[norm]])
-        else:
-            self.q, self.r = qr_insert(
-                self.q, self.r, column, self.q.shape[1], which="col", check_finite=False
-            )
-        self.vertices = np.vstack([self.vertices, vertex])
+        self._q = np.column_stack([self._q, rest / length])
+        enlarged = np.zeros((count + 1, count + 1))
+        enlarged[:count, :count], enlarged[:count, count] = self._r, share + again
+        enlarged[count, count] = length
+        self._r = enlarged
+        self.vertices.append(vertex)
+        self.orders.append(order)
         self.weights = np.append(self.weights, 0.0)
         return True
 
     def remove(self, index: int) -> None:
-        self.vertices = np.delete(self.vertices, index, axis=0)
+        del self.vertices[index], self.orders[index]
         self.weights = np.delete(self.weights, index)
-        if index == self.base or len(self.weights) <= 2:
+        if index == self._base or len(self.weights) <= 2:
             self._factorise()
             return
-        column = index - (index > self.base)
-        self.base -= index < self.base
-        self.q, self.r = qr_delete(self.q, self.r, column, which="col", check_finite=False)
+        column = index - (index > self._base)
+        self._base -= index < self._base
+        self._q, self._r = qr_delete(
+            self._q, self._r, column, which="col", overwrite_qr=True, check_finite=False
+        )
 
     def affine_minimiser(self) -> FloatArray:
         """Weights, summing to 1 but of any sign, of the point of least norm in the affine hull."""
-        goal = self.q.T @ self.vertices[self.base]
-        others = -solve_triangular(self.r, goal, check_finite=False) if len(goal) else goal
-        return np.insert(others, self.base, 1.0 - others.sum())
+        base = (self.vertices[self._base] - self._origin) * self._scale
+        goal = self._q.T @ base
+        others = -solve_triangular(self._r, goal, check_finite=False) if len(goal) else goal
+        return np.insert(others, self._base, 1.0 - others.sum())
 
-    def descend(self) -> list[int]:
-        """Move to the point of least norm in the hull; give the indices that left, in sequence."""
-        left: list[int] = []
+    def descend(self) -> None:
+        """Move to the point of least norm in the hull; vertices that lose their weight leave."""
         while True:
             goal = self.affine_minimiser()
             if (goal > _DROP).all():
                 self.weights = goal
-                return left
+                return
             falling = goal <= _DROP
             drop = self.weights[falling] - goal[falling]
             ratios = np.divide(
@@ -138,7 +152,6 @@ class _Corral:
             self.weights[blocking] = 0.0
             for index in np.flatnonzero(self.weights <= _DROP)[::-1]:
                 self.remove(int(index))
-                left.append(int(index))
             self.weights = np.maximum(self.weights, 0.0)
             self.weights /= self.weights.sum()
 
@@ -147,6 +160,7 @@ def minimum_norm_lottery(
     target_masses: FloatArray,
     hits: Callable[[IntArray], FloatArray],
     first_order: IntArray,
+    token_weights: FloatArray,
     *,
     tolerance: float = 1e-9,
     max_iterations: int | None = None,
@@ -161,10 +175,13 @@ def minimum_norm_lottery(
         Maps an order (V,) to its prefix hit probabilities (V + 1,).
     first_order : ndarray of int64, shape (V,)
         Where to start; for q-convex laws the tokens by p/q, whose prefixes already give the bound.
+    token_weights : ndarray, shape (V,)
+        w > 0: the norm minimised is ``sum (m^ - p)**2 / w``. Any positive weights end in an
+        optimal lottery; those of `norm_weights` do so many times sooner than equal ones.
     tolerance : float, default 1e-9
         Stop as soon as the certified gap is at most this.
     max_iterations : int, optional
-        Most orders to evaluate; ``20 V + 100`` by default.
+        Most orders to evaluate; by default ``20 V + 100`` for up to 512 tokens, 60 beyond.
 
     Returns
     -------
@@ -174,7 +191,8 @@ def minimum_norm_lottery(
     Notes
     -----
     Wolfe, "Finding the nearest point in a polytope" (1976); Fujishige, "Submodular Functions and
-    Optimization". One iteration costs one call of `hits` and O(V K) for K orders alive.
+    Optimization". One iteration costs one call of `hits` and O(V K) for K orders alive, which are
+    kept: about 3 K arrays of length V.
 
     Examples
     --------
@@ -182,64 +200,98 @@ def minimum_norm_lottery(
     >>> p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
     >>> def hits(order):
     ...     return 1 - (1 - np.concatenate([[0.0], np.cumsum(q[order])])).clip(0) ** 2
-    >>> lottery = minimum_norm_lottery(p, hits, np.arange(3))
+    >>> lottery = minimum_norm_lottery(p, hits, np.arange(3), q)
     >>> round(lottery.attained, 9), round(lottery.upper, 9)
     (0.86, 0.86)
     """
-    vocab_size = len(target_masses)
-    limit = 20 * vocab_size + 100 if max_iterations is None else max_iterations
-    best_upper, best_subset = np.inf, np.ones(vocab_size, dtype=np.bool_)
-
-    def evaluate(order: IntArray) -> FloatArray:
-        """Vertex of the base polytope at an order; its prefixes may improve the bound."""
-        nonlocal best_upper, best_subset
-        values = hits(order)
-        cuts = cut_values(target_masses[order], values)
-        length = int(np.argmin(cuts))
-        if cuts[length] < best_upper:
-            best_upper = float(cuts[length])
-            best_subset = np.ones(vocab_size, dtype=np.bool_)
-            best_subset[order[:length]] = False
-        vertex = np.empty(vocab_size)
-        # Rounding may let a prefix value fall by an ulp; a selection mass is never negative.
-        vertex[order] = np.maximum(np.diff(values), 0.0)
-        return vertex
-
-    def attained(selected: FloatArray) -> float:
-        return float(np.minimum(target_masses, selected).sum())
-
-    masses = [evaluate(first_order)]
-    orders = [first_order]
-    corral = _Corral(masses[0] - target_masses)
-    best = (attained(masses[0]), np.array([masses[0]]), np.array([first_order]), np.ones(1))
+    limit = _default_limit(len(target_masses)) if max_iterations is None else max_iterations
+    scale = 1.0 / np.sqrt(token_weights)
+    bound = _Bound(target_masses)
+    corral = _Corral(bound.vertex(first_order, hits), first_order, target_masses, scale)
+    selected = corral.selected()
+    best = _State(target_masses, corral, selected)
     iterations = 1
-    while iterations < limit and best_upper - best[0] > tolerance:
-        point = corral.point()
-        order = np.argsort(point, kind="stable")
-        vertex = evaluate(order)
+    while iterations < limit and bound.value - best.attained > tolerance:
+        point = (selected - target_masses) * scale
+        order = np.argsort(point * scale, kind="stable")
+        vertex = bound.vertex(order, hits)
         iterations += 1
-        shifted = vertex - target_masses
+        shifted = (vertex - target_masses) * scale
         # Wolfe's criterion: no vertex lies on the near side of the point, up to rounding.
         length = float(np.linalg.norm(point))
         reach = max(length, float(np.linalg.norm(shifted)))
         no_progress = point @ point - point @ shifted <= 1e-15 * length * reach
-        if no_progress or not corral.add(shifted):
+        if no_progress or not corral.add(vertex, order):
             break
-        masses.append(vertex)
-        orders.append(order)
-        for index in corral.descend():
-            del masses[index], orders[index]
-        reached = attained(corral.weights @ np.array(masses))
-        if reached > best[0]:
-            best = (reached, np.array(masses), np.array(orders), corral.weights.copy())
-
-    value, alive, kept, weights = best
+        corral.descend()
+        selected = corral.selected()
+        state = _State(target_masses, corral, selected)
+        if state.attained > best.attained:
+            best = state
     return OrderLottery(
-        orders=kept,
-        weights=weights,
-        selected=weights @ alive,
-        attained=value,
-        upper=min(best_upper, 1.0),
-        subset=best_subset,
+        orders=np.array(best.orders),
+        weights=best.weights,
+        selected=best.selected,
+        attained=best.attained,
+        upper=min(bound.value, 1.0),
+        subset=bound.subset,
         iterations=iterations,
     )
+
+
+def norm_weights(target_masses: FloatArray, token_hits: FloatArray) -> FloatArray:
+    """Weights under which Wolfe's algorithm needs few iterations.
+
+    Parameters
+    ----------
+    target_masses : ndarray, shape (V,)
+        p.
+    token_hits : ndarray, shape (V,)
+        f({i}), the most that token i can be selected with.
+
+    Returns
+    -------
+    ndarray, shape (V,)
+        ``max(p, f({i}))**0.75``. On 26 instances, real positions of 1,700 tokens and synthetic
+        ones, without replacement and independent, the geometric mean of the gaps after 60
+        iterations was 5e-7 with equal weights, 1e-7, 3e-8 and 4e-7 with powers 0.5, 0.75 and 1.
+    """
+    largest = np.maximum(np.maximum(target_masses, token_hits), np.finfo(np.float64).tiny)
+    return np.asarray(largest**0.75)
+
+
+def _default_limit(vocab_size: int) -> int:
+    return 20 * vocab_size + 100 if vocab_size <= 512 else 60
+
+
+class _Bound:
+    """The least value of subset selection over the prefixes of all orders evaluated."""
+
+    def __init__(self, target_masses: FloatArray) -> None:
+        self._target = target_masses
+        self.value = np.inf
+        self.subset = np.ones(len(target_masses), dtype=np.bool_)
+
+    def vertex(self, order: IntArray, hits: Callable[[IntArray], FloatArray]) -> FloatArray:
+        """Vertex of the base polytope at an order, whose prefixes may improve the bound."""
+        values = hits(order)
+        cuts = cut_values(self._target[order], values)
+        length = int(np.argmin(cuts))
+        if cuts[length] < self.value:
+            self.value = float(cuts[length])
+            self.subset[:] = True
+            self.subset[order[:length]] = False
+        vertex = np.empty(len(order))
+        # Rounding may let a prefix value fall by an ulp; a selection mass is never negative.
+        vertex[order] = np.maximum(np.diff(values), 0.0)
+        return vertex
+
+
+class _State:
+    """A lottery met on the way, and the acceptance it attains."""
+
+    def __init__(self, target_masses: FloatArray, corral: _Corral, selected: FloatArray) -> None:
+        self.attained = float(np.minimum(target_masses, selected).sum())
+        self.selected = selected
+        self.weights = corral.weights.copy()
+        self.orders = list(corral.orders)

@@ -6,9 +6,8 @@ import numpy as np
 
 from mdsd._random import draw_tokens
 from mdsd._typing import FloatArray, IntArray
-from mdsd.bounds import MAX_LOTTERY_TOKENS, find_lottery
+from mdsd.bounds import find_lottery
 from mdsd.drafts import DraftDistribution
-from mdsd.errors import UnsupportedError
 from mdsd.verifiers.base import SelectionPlan, frozen
 
 __all__ = ["LotteryPlan"]
@@ -35,11 +34,6 @@ class LotteryPlan(SelectionPlan):
         tolerance: float,
         max_iterations: int | None,
     ) -> None:
-        if draft.vocab_size > MAX_LOTTERY_TOKENS:
-            raise UnsupportedError(
-                f"the optimal verifier of the {draft.name} draft distribution is computed up to "
-                f"{MAX_LOTTERY_TOKENS} tokens so far; this one has {draft.vocab_size}"
-            )
         found = find_lottery(
             target_probs, draft, tolerance=tolerance, max_iterations=max_iterations
         )

@@ -1,4 +1,4 @@
-"""The conformance suite for verifiers, built-in or your own, and the instances it runs on.
+"""The conformance suite for verifiers, built-in or your own.
 
 `check_verifier` proves losslessness instead of sampling it: it enumerates the draft tuples, sums
 the exact output laws and compares with the target to 1e-12. Sampling comes second, with fixed
@@ -8,39 +8,19 @@ seeds.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from mdsd._typing import FloatArray, IntArray
+from mdsd._typing import IntArray
 from mdsd.bounds import acceptance_bound
-from mdsd.drafts import (
-    DraftDistribution,
-    ExplicitDraft,
-    GreedyDraft,
-    IndependentDrafts,
-    SpecHubDraft,
-    TopKDraft,
-    WithoutReplacement,
-    WithReplacement,
-)
-from mdsd.errors import InvalidDistributionError, InvalidTokenError, UnsupportedError
+from mdsd.drafts import DraftDistribution, IndependentDrafts, SpecHubDraft
+from mdsd.errors import InvalidTokenError, UnsupportedError
+from mdsd.testing._exact import chi_square_p_value, drafted_mass
+from mdsd.testing._instances import Instance, instances
 from mdsd.verifiers import Plan, Verifier
 
-__all__ = [
-    "CheckFailure",
-    "Instance",
-    "check_plan",
-    "check_verifier",
-    "chi_square_p_value",
-    "drafts_of",
-    "enumerated_acceptance",
-    "enumerated_law",
-    "instances",
-    "random_probs",
-]
+__all__ = ["CheckFailure", "check_plan", "check_verifier"]
 
 EXACT = 1e-12
 """Tolerance of exact laws and rates."""
@@ -54,216 +34,6 @@ _STEPS = 2000
 
 class CheckFailure(AssertionError):
     """A verifier broke its contract; the message says where and by how much."""
-
-
-# --- instances ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Instance:
-    """A target and a draft distribution to try a verifier on.
-
-    Attributes
-    ----------
-    label : str
-        Readable name.
-    target_probs : ndarray of float64, shape (V,)
-    draft : DraftDistribution
-    tie_free : bool
-        Whether no two tokens can be confused, so that relabelling tokens must relabel the law.
-    """
-
-    label: str
-    target_probs: FloatArray
-    draft: DraftDistribution
-    tie_free: bool = field(default=False)
-
-
-_PROBS_KINDS = ("flat", "peaked", "sparse", "ties", "point", "nearly_flat", "one_heavy", "scales")
-
-
-def random_probs(rng: np.random.Generator, vocab_size: int, kind: str | None = None) -> FloatArray:
-    """Draw a probability vector of a kind that solvers and verifiers stumble on.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    vocab_size : int
-        V >= 1.
-    kind : str, optional
-        flat, peaked (Dirichlet 0.1), sparse (exact zeros), ties (small fractions), point
-        (one-hot), nearly_flat, one_heavy (one token at 1 - 1e-12) or scales (masses from 1e-30 to
-        1); random by default.
-
-    Returns
-    -------
-    ndarray of float64, shape (V,)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> float(random_probs(np.random.default_rng(0), 5).sum().round(12))
-    1.0
-    """
-    kind = str(rng.choice(_PROBS_KINDS)) if kind is None else kind
-    chosen = int(rng.integers(vocab_size))
-    if kind == "flat":
-        weights = rng.dirichlet(np.ones(vocab_size))
-    elif kind == "peaked":
-        weights = rng.dirichlet(np.full(vocab_size, 0.1))
-    elif kind == "sparse":
-        weights = rng.dirichlet(np.ones(vocab_size)) * (rng.random(vocab_size) < 0.6)
-    elif kind == "ties":
-        weights = rng.integers(0, 4, vocab_size).astype(np.float64)
-    elif kind == "point":
-        weights = np.zeros(vocab_size)
-    elif kind == "nearly_flat":
-        weights = 1.0 + 1e-9 * rng.random(vocab_size)
-    elif kind == "one_heavy":
-        weights = np.full(vocab_size, 1e-12 / vocab_size)
-        weights[chosen] = 1.0
-    elif kind == "scales":
-        weights = 10.0 ** rng.uniform(-30.0, 0.0, vocab_size)
-    else:
-        raise ValueError(f"kind is {kind!r}; expected one of {', '.join(_PROBS_KINDS)}")
-    if not weights.sum() > 0.0:
-        weights[chosen] = 1.0
-    return np.asarray(weights / weights.sum())
-
-
-def drafts_of(
-    draft_probs: Sequence[FloatArray], num_drafts: int, rng: np.random.Generator
-) -> list[DraftDistribution]:
-    """Build every draft distribution that the vectors allow.
-
-    Parameters
-    ----------
-    draft_probs : sequence of ndarray
-        At least `num_drafts` draft vectors; all but the independent law use the first.
-    num_drafts : int
-    rng : numpy.random.Generator
-        Draws the explicit law.
-
-    Returns
-    -------
-    list of DraftDistribution
-    """
-    q, vocab_size = draft_probs[0], len(draft_probs[0])
-    tuples = rng.integers(0, vocab_size, (int(rng.integers(1, 7)), num_drafts))
-    found: list[DraftDistribution] = [
-        WithReplacement(q, num_drafts),
-        IndependentDrafts(list(draft_probs[:num_drafts])),
-        ExplicitDraft(tuples, random_probs(rng, len(tuples)), vocab_size=vocab_size),
-    ]
-    for kind in (WithoutReplacement, GreedyDraft, TopKDraft):
-        try:
-            found.append(kind(q, num_drafts))
-        except InvalidDistributionError:
-            continue  # too few tokens to draw from
-    if num_drafts == 2 and np.count_nonzero(q) >= 2:
-        found.append(SpecHubDraft(q))
-    return found
-
-
-def instances(seed: int = 0, count: int = 24) -> Iterator[Instance]:
-    """Give instances of every draft distribution: generic ones first, then degenerate ones.
-
-    Parameters
-    ----------
-    seed : int, default 0
-    count : int, default 24
-        Pairs of vectors; each gives up to seven draft distributions.
-
-    Yields
-    ------
-    Instance
-    """
-    rng = np.random.default_rng(seed)
-    for number in range(count):
-        generic = number < 3
-        vocab_size = 5 if generic else int(rng.integers(1, 7))
-        num_drafts = number % 3 + 1
-        kind = "flat" if generic else None
-        target = random_probs(rng, vocab_size, kind)
-        vectors = [random_probs(rng, vocab_size, kind) for _ in range(num_drafts)]
-        if number % 6 == 5:
-            vectors[0] = target.copy()
-        for draft in drafts_of(vectors, num_drafts, rng):
-            tie_free = generic and draft.name != "explicit"
-            yield Instance(f"{draft.name}-{num_drafts}-{number}", target, draft, tie_free)
-
-
-# --- exact laws --------------------------------------------------------------------------------
-
-
-def enumerated_law(plan: Plan) -> FloatArray:
-    """Law of the emitted token: the output laws summed over all tuples with their probabilities.
-
-    Parameters
-    ----------
-    plan : Plan
-        Of a draft distribution that enumerates its support.
-
-    Returns
-    -------
-    ndarray of float64, shape (V,)
-        The target, if the verifier is lossless.
-    """
-    ids, probs = plan.draft.tuple_arrays()
-    return np.asarray(probs @ plan.output_law(ids))
-
-
-def enumerated_acceptance(plan: Plan) -> float:
-    """Probability that the emitted token is one of the drafts, over all tuples.
-
-    Parameters
-    ----------
-    plan : Plan
-
-    Returns
-    -------
-    float
-    """
-    ids, probs = plan.draft.tuple_arrays()
-    return float(probs @ _drafted_mass(plan.output_law(ids), ids))
-
-
-def _drafted_mass(laws: FloatArray, ids: IntArray) -> FloatArray:
-    drafted = np.zeros(laws.shape, dtype=np.bool_)
-    np.put_along_axis(drafted, ids, True, axis=1)
-    return np.asarray(np.where(drafted, laws, 0.0).sum(axis=1))
-
-
-def chi_square_p_value(counts: Any, expected_probs: FloatArray) -> float:
-    """P-value of observed counts under a law, with rare cells pooled.
-
-    Parameters
-    ----------
-    counts : array_like of int, shape (V,)
-    expected_probs : ndarray, shape (V,)
-
-    Returns
-    -------
-    float
-        0.0 if a cell of probability 0 was observed; 1.0 where one cell is left.
-    """
-    from scipy.stats import chi2
-
-    observed = np.asarray(counts, dtype=np.float64)
-    expected = expected_probs * observed.sum()
-    if observed[expected_probs == 0.0].sum() > 0.0:
-        return 0.0
-    common = expected >= 5.0
-    observed = np.append(observed[common], observed[~common].sum())
-    expected = np.append(expected[common], expected[~common].sum())
-    used = expected > 0.0
-    if used.sum() < 2:
-        return 1.0
-    statistic = ((observed[used] - expected[used]) ** 2 / expected[used]).sum()
-    return float(chi2.sf(statistic, int(used.sum()) - 1))
-
-
-# --- the suite ---------------------------------------------------------------------------------
 
 
 def _require(condition: bool, message: str) -> None:
@@ -304,7 +74,7 @@ def check_plan(plan: Plan, *, attains_bound: bool = False) -> None:
     _close(probs @ laws, target, EXACT, "output_law summed over the tuples is not the target")
     _close(plan.marginal_law(), target, EXACT, "marginal_law is not the target")
 
-    accepted = float(probs @ _drafted_mass(laws, ids))
+    accepted = float(probs @ drafted_mass(laws, ids))
     rate, stderr, gap = plan.acceptance_rate, plan.acceptance_stderr, plan.gap
     _require(0.0 <= rate <= 1.0 and stderr >= 0.0 and gap >= 0.0, "a rate, error or gap is off")
     _require(

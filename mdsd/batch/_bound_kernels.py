@@ -1,0 +1,120 @@
+"""Acceptance bounds row by row in compiled code."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from mdsd._typing import AnyArray, FloatArray, IntArray
+from solvers.hitting import _SCALE, _prefix_hits
+from solvers.prefix import prefix_with_replacement
+
+__all__ = ["DETERMINISTIC", "TOP_AND_ONE", "WITHOUT", "WITH", "bound_rows"]
+
+WITH, WITHOUT, TOP_AND_ONE, DETERMINISTIC = range(4)
+"""Laws of the drafts: with replacement, without, the top n - 1 and one more, the top n."""
+
+
+@njit(cache=True, error_model="numpy")
+def _falling_ratio(p: FloatArray, q: FloatArray) -> IntArray:
+    """Tokens by p/q, largest first; ties in any order, which no best prefix depends on."""
+    keys = np.empty(len(p))
+    for i in range(len(p)):
+        keys[i] = 0.0
+        if p[i] > 0.0:
+            keys[i] = -p[i] / q[i] if q[i] > 0.0 else -math.inf
+    return np.argsort(keys)
+
+
+@njit(cache=True)
+def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
+    order = _falling_ratio(p, q)
+    hits = _prefix_hits(q[order] * _SCALE, num_draws, step)
+    # p(H) from the far end, so that a value near 0 keeps its digits.
+    best, outside = 1.0, 0.0
+    for k in range(len(order), 0, -1):
+        best = min(best, outside + hits[k])
+        outside += p[order[k - 1]]
+    return best
+
+
+@njit(cache=True)
+def _most_likely(q: FloatArray, count: int) -> IntArray:
+    """Ids of the `count` largest entries, largest first, ties to the lowest id."""
+    top = np.empty(count, dtype=np.int64)
+    found = 0
+    for i in range(len(q)):
+        if count == 0 or (found == count and q[i] <= q[top[count - 1]]):
+            continue
+        place = found if found < count else count - 1
+        while place > 0 and q[top[place - 1]] < q[i]:
+            if place < count:
+                top[place] = top[place - 1]
+            place -= 1
+        top[place] = i
+        found = min(found + 1, count)
+    return top
+
+
+@njit(cache=True, error_model="numpy")
+def _top_and_tail(p: FloatArray, q: FloatArray, num_top: int, sampled: bool) -> float:
+    """``p(T)``, plus ``sum min(p, q~)`` off T where one more token is sampled from there."""
+    top = _most_likely(q, num_top)
+    value, tail = 0.0, q.copy()
+    for token in top:
+        value += p[token]
+        tail[token] = 0.0
+    if sampled:
+        mass = tail.sum()
+        for i in range(len(p)):
+            value += min(p[i], tail[i] / mass)
+    return min(value, 1.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def bound_rows(
+    law: int,
+    num_drafts: int,
+    step: float,
+    target: AnyArray,
+    target_masses: FloatArray,
+    drafted: AnyArray,
+    drafted_masses: FloatArray,
+    values: FloatArray,
+    start: int,
+    stop: int,
+) -> None:
+    """Compute the acceptance bound of each row.
+
+    Parameters
+    ----------
+    law : int
+        `WITH`, `WITHOUT`, `TOP_AND_ONE` or `DETERMINISTIC`.
+    num_drafts : int
+        n.
+    step : float
+        Step of the nodes for drawing without replacement.
+    target, drafted : ndarray of float64 or float32, shape (B, V)
+        Unnormalised rows.
+    target_masses, drafted_masses : ndarray, shape (B,)
+        Their masses.
+    values : ndarray, shape (B,)
+        Filled for the rows ``start .. stop - 1``.
+    start, stop : int
+    """
+    size = target.shape[1]
+    p, q = np.empty(size), np.empty(size)
+    for r in range(start, stop):
+        for i in range(size):
+            p[i] = target[r, i] / target_masses[r]
+            q[i] = drafted[r, i] / drafted_masses[r]
+        if law == WITH:
+            values[r] = prefix_with_replacement(p, q, num_drafts)[0]
+        elif law == WITHOUT:
+            values[r] = _without_replacement(p, q, num_drafts, step)
+        elif law == TOP_AND_ONE:
+            values[r] = _top_and_tail(p, q, num_drafts - 1, True)
+        else:
+            values[r] = _top_and_tail(p, q, num_drafts, False)

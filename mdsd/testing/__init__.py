@@ -1,0 +1,37 @@
+"""What tests of verifiers, draft distributions and solvers need, for your own ones as well.
+
+`check_verifier` is the conformance suite; `instances` and `random_probs` draw its instances from a
+seed; `probability_vectors`, `draft_distributions` and `problems` are Hypothesis strategies of the
+same range, which shrink (`pip install hypothesis`; nothing else here needs it).
+"""
+
+from __future__ import annotations
+
+from mdsd.testing._conformance import (
+    EXACT,
+    FALSE_ALARM,
+    CheckFailure,
+    check_plan,
+    check_verifier,
+)
+from mdsd.testing._exact import chi_square_p_value, enumerated_acceptance, enumerated_law
+from mdsd.testing._instances import Instance, drafts_of, instances, random_probs
+from mdsd.testing._strategies import draft_distributions, probability_vectors, problems
+
+__all__ = [
+    "EXACT",
+    "FALSE_ALARM",
+    "CheckFailure",
+    "Instance",
+    "check_plan",
+    "check_verifier",
+    "chi_square_p_value",
+    "draft_distributions",
+    "drafts_of",
+    "enumerated_acceptance",
+    "enumerated_law",
+    "instances",
+    "probability_vectors",
+    "problems",
+    "random_probs",
+]

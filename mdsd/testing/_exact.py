@@ -1,0 +1,80 @@
+"""Exact laws by enumeration, and the one test of counts against a law."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import FloatArray, IntArray
+from mdsd.verifiers import Plan
+
+__all__ = ["chi_square_p_value", "drafted_mass", "enumerated_acceptance", "enumerated_law"]
+
+
+def enumerated_law(plan: Plan) -> FloatArray:
+    """Law of the emitted token: the output laws summed over all tuples with their probabilities.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a draft distribution that enumerates its support.
+
+    Returns
+    -------
+    ndarray of float64, shape (V,)
+        The target, if the verifier is lossless.
+    """
+    ids, probs = plan.draft.tuple_arrays()
+    return np.asarray(probs @ plan.output_law(ids))
+
+
+def enumerated_acceptance(plan: Plan) -> float:
+    """Probability that the emitted token is one of the drafts, over all tuples.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    float
+    """
+    ids, probs = plan.draft.tuple_arrays()
+    return float(probs @ drafted_mass(plan.output_law(ids), ids))
+
+
+def drafted_mass(laws: FloatArray, ids: IntArray) -> FloatArray:
+    """Mass that each output law, (M, V), puts on the drafts of its tuple, (M, n)."""
+    drafted = np.zeros(laws.shape, dtype=np.bool_)
+    np.put_along_axis(drafted, ids, True, axis=1)
+    return np.asarray(np.where(drafted, laws, 0.0).sum(axis=1))
+
+
+def chi_square_p_value(counts: Any, expected_probs: FloatArray) -> float:
+    """P-value of observed counts under a law, with rare cells pooled.
+
+    Parameters
+    ----------
+    counts : array_like of int, shape (V,)
+    expected_probs : ndarray, shape (V,)
+
+    Returns
+    -------
+    float
+        0.0 if a cell of probability 0 was observed; 1.0 where one cell is left.
+    """
+    from scipy.stats import chi2
+
+    observed = np.asarray(counts, dtype=np.float64)
+    expected = expected_probs * observed.sum()
+    if observed[expected_probs == 0.0].sum() > 0.0:
+        return 0.0
+    common = expected >= 5.0
+    observed = np.append(observed[common], observed[~common].sum())
+    expected = np.append(expected[common], expected[~common].sum())
+    used = expected > 0.0
+    if used.sum() < 2:
+        return 1.0
+    statistic = ((observed[used] - expected[used]) ** 2 / expected[used]).sum()
+    return float(chi2.sf(statistic, int(used.sum()) - 1))

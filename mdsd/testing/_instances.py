@@ -1,0 +1,197 @@
+"""Instances that verifiers and solvers are tried on, drawn from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import FloatArray
+from mdsd.drafts import (
+    DraftDistribution,
+    ExplicitDraft,
+    GreedyDraft,
+    IndependentDrafts,
+    SpecHubDraft,
+    TopKDraft,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd.errors import InvalidDistributionError
+
+__all__ = ["DraftRecipe", "Instance", "drafts_of", "instances", "random_probs"]
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A target and a draft distribution to try a verifier on.
+
+    Attributes
+    ----------
+    label : str
+        Readable name.
+    target_probs : ndarray of float64, shape (V,)
+    draft : DraftDistribution
+    tie_free : bool
+        Whether no two tokens can be confused, so that relabelling tokens must relabel the law.
+    """
+
+    label: str
+    target_probs: FloatArray
+    draft: DraftDistribution
+    tie_free: bool = field(default=False)
+
+
+@dataclass(frozen=True)
+class DraftRecipe:
+    """A draft distribution as it was asked for; its text is the call that makes it.
+
+    The object itself keeps renormalised vectors: built again from those it may differ in the last
+    digit, and the fault that is looked for may be gone.
+
+    Attributes
+    ----------
+    kind : type
+        Class of the draft distribution.
+    args : tuple
+        Lists and integers.
+    options : mapping of str
+        Keyword arguments.
+
+    Examples
+    --------
+    >>> recipe = DraftRecipe(WithReplacement, ([0.25, 0.75], 2))
+    >>> print(recipe)
+    mdsd.WithReplacement([0.25, 0.75], 2)
+    >>> recipe.build()
+    WithReplacement(num_drafts=2, vocab_size=2)
+    """
+
+    kind: type[DraftDistribution]
+    args: tuple[Any, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self) -> DraftDistribution:
+        """Make the draft distribution."""
+        return self.kind(*self.args, **self.options)
+
+    def __str__(self) -> str:
+        given = [repr(value) for value in self.args]
+        given += [f"{name}={value!r}" for name, value in self.options.items()]
+        return f"mdsd.{self.kind.__name__}({', '.join(given)})"
+
+
+_PROBS_KINDS = ("flat", "peaked", "sparse", "ties", "point", "nearly_flat", "one_heavy", "scales")
+
+
+def random_probs(rng: np.random.Generator, vocab_size: int, kind: str | None = None) -> FloatArray:
+    """Draw a probability vector of a kind that solvers and verifiers stumble on.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    vocab_size : int
+        V >= 1.
+    kind : str, optional
+        flat, peaked (Dirichlet 0.1), sparse (exact zeros), ties (small fractions), point
+        (one-hot), nearly_flat, one_heavy (one token at 1 - 1e-12) or scales (masses from 1e-30 to
+        1); random by default.
+
+    Returns
+    -------
+    ndarray of float64, shape (V,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(random_probs(np.random.default_rng(0), 5).sum().round(12))
+    1.0
+    """
+    kind = str(rng.choice(_PROBS_KINDS)) if kind is None else kind
+    chosen = int(rng.integers(vocab_size))
+    if kind == "flat":
+        weights = rng.dirichlet(np.ones(vocab_size))
+    elif kind == "peaked":
+        weights = rng.dirichlet(np.full(vocab_size, 0.1))
+    elif kind == "sparse":
+        weights = rng.dirichlet(np.ones(vocab_size)) * (rng.random(vocab_size) < 0.6)
+    elif kind == "ties":
+        weights = rng.integers(0, 4, vocab_size).astype(np.float64)
+    elif kind == "point":
+        weights = np.zeros(vocab_size)
+    elif kind == "nearly_flat":
+        weights = 1.0 + 1e-9 * rng.random(vocab_size)
+    elif kind == "one_heavy":
+        weights = np.full(vocab_size, 1e-12 / vocab_size)
+        weights[chosen] = 1.0
+    elif kind == "scales":
+        weights = 10.0 ** rng.uniform(-30.0, 0.0, vocab_size)
+    else:
+        raise ValueError(f"kind is {kind!r}; expected one of {', '.join(_PROBS_KINDS)}")
+    if not weights.sum() > 0.0:
+        weights[chosen] = 1.0
+    return np.asarray(weights / weights.sum())
+
+
+def drafts_of(
+    draft_probs: Sequence[FloatArray], num_drafts: int, rng: np.random.Generator
+) -> list[DraftDistribution]:
+    """Build every draft distribution that the vectors allow.
+
+    Parameters
+    ----------
+    draft_probs : sequence of ndarray
+        At least `num_drafts` draft vectors; all but the independent law use the first.
+    num_drafts : int
+    rng : numpy.random.Generator
+        Draws the explicit law.
+
+    Returns
+    -------
+    list of DraftDistribution
+    """
+    q, vocab_size = draft_probs[0], len(draft_probs[0])
+    tuples = rng.integers(0, vocab_size, (int(rng.integers(1, 7)), num_drafts))
+    found: list[DraftDistribution] = [
+        WithReplacement(q, num_drafts),
+        IndependentDrafts(list(draft_probs[:num_drafts])),
+        ExplicitDraft(tuples, random_probs(rng, len(tuples)), vocab_size=vocab_size),
+    ]
+    for kind in (WithoutReplacement, GreedyDraft, TopKDraft):
+        try:
+            found.append(kind(q, num_drafts))
+        except InvalidDistributionError:
+            continue  # too few tokens to draw from
+    if num_drafts == 2 and np.count_nonzero(q) >= 2:
+        found.append(SpecHubDraft(q))
+    return found
+
+
+def instances(seed: int = 0, count: int = 24) -> Iterator[Instance]:
+    """Give instances of every draft distribution: generic ones first, then degenerate ones.
+
+    Parameters
+    ----------
+    seed : int, default 0
+    count : int, default 24
+        Pairs of vectors; each gives up to seven draft distributions.
+
+    Yields
+    ------
+    Instance
+    """
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        generic = number < 3
+        vocab_size = 5 if generic else int(rng.integers(1, 7))
+        num_drafts = number % 3 + 1
+        kind = "flat" if generic else None
+        target = random_probs(rng, vocab_size, kind)
+        vectors = [random_probs(rng, vocab_size, kind) for _ in range(num_drafts)]
+        if number % 6 == 5:
+            vectors[0] = target.copy()
+        for draft in drafts_of(vectors, num_drafts, rng):
+            tie_free = generic and draft.name != "explicit"
+            yield Instance(f"{draft.name}-{num_drafts}-{number}", target, draft, tie_free)

@@ -1,0 +1,340 @@
+"""Hypothesis strategies for probability vectors, draft distributions and whole problems.
+
+Everything is built from small integers and exponents, so that a failing example shrinks to a few
+plain fractions. Hypothesis is imported when a strategy is asked for, not before: the rest of
+`mdsd.testing` works without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mdsd._typing import FloatArray
+from mdsd.drafts import (
+    DraftDistribution,
+    ExplicitDraft,
+    GreedyDraft,
+    IndependentDrafts,
+    SpecHubDraft,
+    TopKDraft,
+    WithoutReplacement,
+    WithReplacement,
+)
+from mdsd.errors import InvalidArgumentError
+from mdsd.testing._instances import DraftRecipe, Instance
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import DrawFn, SearchStrategy
+
+__all__ = ["draft_distributions", "probability_vectors", "problems"]
+
+_KINDS: dict[str, type[DraftDistribution]] = {
+    kind.name: kind
+    for kind in (
+        WithReplacement,
+        WithoutReplacement,
+        IndependentDrafts,
+        GreedyDraft,
+        TopKDraft,
+        SpecHubDraft,
+        ExplicitDraft,
+    )
+}
+_DISTINCT = ("without_replacement", "greedy", "top_k", "spechub")
+"""Draft distributions that need as many tokens with mass as there are drafts."""
+
+_TINY = (1e-12, 1e-30, 2.0**-1060)
+"""Weights beside a token of weight 1; the last is subnormal, with digits left to be divided."""
+
+
+def probability_vectors(
+    vocab_size: int | None = None, *, max_vocab_size: int = 6, min_support: int = 1
+) -> SearchStrategy[FloatArray]:
+    """Give a strategy for probability vectors of the kinds that verifiers stumble on.
+
+    Parameters
+    ----------
+    vocab_size : int, optional
+        V; by default from 1 to `max_vocab_size`.
+    max_vocab_size : int, default 6
+    min_support : int, default 1
+        Fewest tokens with positive probability.
+
+    Returns
+    -------
+    hypothesis.strategies.SearchStrategy of ndarray of float64, shape (V,)
+        Small fractions with exact ties and zeros, point masses, generic vectors, nearly flat ones,
+        masses over 30 decades, one token at ``1 - 1e-12`` or closer to 1, subnormal entries, and
+        mixtures of these. They shrink towards fewer tokens and small fractions.
+
+    Raises
+    ------
+    ImportError
+        If Hypothesis is not installed.
+    InvalidArgumentError
+        If no vector has the size and the support asked for.
+
+    Examples
+    --------
+    >>> from hypothesis import given, settings
+    >>> @settings(max_examples=20, database=None, derandomize=True)
+    ... @given(probability_vectors(3))
+    ... def check_mass(probs):
+    ...     assert abs(probs.sum() - 1.0) < 1e-12
+    >>> check_mass()
+    """
+    _require_hypothesis()
+    from hypothesis import strategies as st
+
+    sizes = [size for size in _choices(vocab_size, max_vocab_size) if size >= min_support]
+    if not sizes:
+        raise InvalidArgumentError(
+            f"min_support is {min_support}, with at most {vocab_size or max_vocab_size} tokens"
+        )
+
+    @st.composite
+    def vectors(draw: DrawFn) -> FloatArray:
+        size = draw(st.sampled_from(sizes))
+        return _normalised(draw(_weights(size)), min_support)
+
+    return vectors()
+
+
+def draft_distributions(
+    vocab_size: int | None = None,
+    num_drafts: int | None = None,
+    *,
+    kinds: Sequence[str] | None = None,
+    max_vocab_size: int = 6,
+    max_num_drafts: int = 3,
+) -> SearchStrategy[DraftDistribution]:
+    """Give a strategy for draft distributions, small enough to be enumerated.
+
+    Parameters
+    ----------
+    vocab_size, num_drafts : int, optional
+        V and n; by default from 1 to `max_vocab_size` and `max_num_drafts`.
+    kinds : sequence of str, optional
+        Names of draft distributions, such as ``("greedy", "top_k")``; all built-in ones by default.
+        One that cannot be drawn at these sizes is left out.
+    max_vocab_size : int, default 6
+    max_num_drafts : int, default 3
+
+    Returns
+    -------
+    hypothesis.strategies.SearchStrategy of DraftDistribution
+        Hypothesis prints a failing one as the call that makes it, with all its digits.
+
+    Raises
+    ------
+    ImportError
+        If Hypothesis is not installed.
+    InvalidArgumentError
+        If a kind is not known, or none can be drawn at these sizes.
+
+    Examples
+    --------
+    >>> from hypothesis import given, settings
+    >>> @settings(max_examples=20, database=None, derandomize=True)
+    ... @given(draft_distributions(num_drafts=2, kinds=("greedy", "spechub")))
+    ... def check_hits(draft):
+    ...     assert draft.hit_probs(range(draft.vocab_size))[-1] == 1.0
+    >>> check_hits()
+    """
+    _require_hypothesis()
+    from hypothesis import strategies as st
+
+    recipes = _recipes(vocab_size, num_drafts, kinds, max_vocab_size, max_num_drafts)
+
+    def build(recipe: DraftRecipe) -> SearchStrategy[DraftDistribution]:
+        # By builds() and not by map(): Hypothesis then prints the call.
+        positional = [st.just(value) for value in recipe.args]
+        named: dict[str, Any] = {name: st.just(value) for name, value in recipe.options.items()}
+        return st.builds(recipe.kind, *positional, **named)
+
+    return recipes.flatmap(build)
+
+
+def problems(
+    vocab_size: int | None = None,
+    num_drafts: int | None = None,
+    *,
+    kinds: Sequence[str] | None = None,
+    max_vocab_size: int = 6,
+    max_num_drafts: int = 3,
+) -> SearchStrategy[Instance]:
+    """Give a strategy for problems: a target and a draft distribution over the same tokens.
+
+    Parameters
+    ----------
+    vocab_size, num_drafts, kinds, max_vocab_size, max_num_drafts
+        As for `draft_distributions`.
+
+    Returns
+    -------
+    hypothesis.strategies.SearchStrategy of Instance
+        The target is a vector of its own, a vector of the draft, or one next to that, all of whose
+        ratios nearly tie. The label is source code of target and draft with all their digits, to
+        paste into ``acceptance_bound(...)`` or ``plan(...)``.
+
+    Raises
+    ------
+    ImportError, InvalidArgumentError
+        As for `draft_distributions`.
+
+    Examples
+    --------
+    >>> import mdsd
+    >>> from hypothesis import given, settings
+    >>> @settings(max_examples=20, database=None, derandomize=True)
+    ... @given(problems(max_vocab_size=4))
+    ... def check_rate(problem):
+    ...     plan = mdsd.get_verifier("naive").plan(problem.target_probs, problem.draft)
+    ...     bound = mdsd.acceptance_bound(problem.target_probs, problem.draft)
+    ...     assert plan.acceptance_rate <= bound.value + 1e-12
+    >>> check_rate()
+    """
+    _require_hypothesis()
+    from hypothesis import strategies as st
+
+    recipes = _recipes(vocab_size, num_drafts, kinds, max_vocab_size, max_num_drafts)
+
+    @st.composite
+    def instances(draw: DrawFn) -> Instance:
+        recipe = draw(recipes)
+        draft = recipe.build()
+        likeness = draw(st.sampled_from(("any", "same", "near")))
+        vectors = _vectors_of(recipe)
+        if likeness == "any" or not vectors:
+            target = draw(probability_vectors(draft.vocab_size))
+        else:
+            target = np.array(draw(st.sampled_from(vectors)))
+        if likeness == "near":
+            step = draw(st.sampled_from((1e-6, 1e-12, 2.0**-52)))
+            ups = draw(_lists(st.integers(0, 2), draft.vocab_size))
+            target = _normalised([x * (1 + step * k) for x, k in zip(target, ups, strict=True)], 1)
+        return Instance(f"{target.tolist()}, {recipe}", target, draft)
+
+    return instances()
+
+
+# --- the parts ---------------------------------------------------------------------------------
+
+
+def _require_hypothesis() -> None:
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "the strategies of mdsd.testing need Hypothesis: pip install hypothesis"
+        ) from error
+
+
+def _choices(fixed: int | None, largest: int) -> list[int]:
+    return list(range(1, largest + 1)) if fixed is None else [fixed]
+
+
+def _lists(entries: SearchStrategy[Any], size: int) -> SearchStrategy[list[Any]]:
+    from hypothesis import strategies as st
+
+    return st.lists(entries, min_size=size, max_size=size)
+
+
+def _weights(size: int) -> SearchStrategy[list[float]]:
+    """Weights >= 0, the simplest kind first, for that is what examples shrink to."""
+    from hypothesis import strategies as st
+
+    small = st.integers(0, 4)
+    decades = st.integers(0, 30).map(lambda exponent: 10.0**-exponent)
+    flat = st.integers(0, 3).map(lambda k: 1.0 + k * 1e-9)
+    subnormal = st.integers(1, 9).map(lambda k: k * _TINY[-1])
+
+    def beside(parts: tuple[list[int], float, int]) -> list[float]:
+        weights = [k * parts[1] for k in parts[0]]
+        weights[parts[2]] = 1.0
+        return weights
+
+    heavy = st.tuples(_lists(small, size), st.sampled_from(_TINY), st.integers(0, size - 1))
+    return st.one_of(
+        _lists(small, size),
+        _lists(st.integers(1, 1000), size),
+        _lists(flat, size),
+        _lists(st.tuples(st.integers(0, 9), decades).map(lambda pair: pair[0] * pair[1]), size),
+        heavy.map(beside),
+        _lists(st.one_of(small, flat, decades, subnormal), size),
+    )
+
+
+def _normalised(weights: Sequence[float], min_support: int) -> FloatArray:
+    """Normalise weights, with weight 1 on the first tokens without any where too few have some."""
+    values = np.array(weights, dtype=np.float64)
+    missing = max(1, min_support) - int(np.count_nonzero(values))
+    if missing > 0:
+        values[np.flatnonzero(values == 0.0)[:missing]] = 1.0
+    return np.asarray(values / values.sum())
+
+
+def _recipes(
+    vocab_size: int | None,
+    num_drafts: int | None,
+    kinds: Sequence[str] | None,
+    max_vocab_size: int,
+    max_num_drafts: int,
+) -> SearchStrategy[DraftRecipe]:
+    from hypothesis import strategies as st
+
+    unknown = [name for name in kinds or () if name not in _KINDS]
+    if unknown:
+        raise InvalidArgumentError(
+            f"kinds holds {unknown[0]!r}; expected some of {', '.join(_KINDS)}"
+        )
+    sizes = _choices(vocab_size, max_vocab_size)
+    counts: dict[str, list[int]] = {}
+    for name in kinds or _KINDS:
+        fitting = [n for n in _choices(num_drafts, max_num_drafts) if _fits(name, n, max(sizes))]
+        if fitting:
+            counts[name] = fitting
+    if not counts:
+        raise InvalidArgumentError(
+            f"none of the draft distributions {', '.join(kinds or _KINDS)} can be drawn with "
+            f"vocab_size={vocab_size or f'1..{max_vocab_size}'} and "
+            f"num_drafts={num_drafts or f'1..{max_num_drafts}'}"
+        )
+
+    @st.composite
+    def recipes(draw: DrawFn) -> DraftRecipe:
+        name = draw(st.sampled_from(list(counts)))
+        kind = _KINDS[name]
+        n = draw(st.sampled_from(counts[name]))
+        support = n if name in _DISTINCT else 1
+        size = draw(st.sampled_from([size for size in sizes if size >= support]))
+        if kind is ExplicitDraft:
+            tuples = st.lists(_lists(st.integers(0, size - 1), n), min_size=1, max_size=6)
+            ids = draw(tuples)
+            masses = draw(probability_vectors(len(ids)))
+            return DraftRecipe(kind, (ids, masses.tolist()), {"vocab_size": size})
+        if kind is IndependentDrafts:
+            rows = [draw(probability_vectors(size)).tolist() for _ in range(n)]
+            return DraftRecipe(kind, (rows,))
+        vector = draw(probability_vectors(size, min_support=support)).tolist()
+        return DraftRecipe(kind, (vector,) if kind is SpecHubDraft else (vector, n))
+
+    return recipes()
+
+
+def _fits(name: str, num_drafts: int, vocab_size: int) -> bool:
+    """Tell whether a draft distribution exists: distinct drafts need a token each."""
+    if name == "spechub" and num_drafts != 2:
+        return False
+    return name not in _DISTINCT or num_drafts <= vocab_size
+
+
+def _vectors_of(recipe: DraftRecipe) -> list[list[float]]:
+    """List the draft vectors that a target can be compared with."""
+    if recipe.kind is ExplicitDraft:
+        return []
+    first = recipe.args[0]
+    return list(first) if recipe.kind is IndependentDrafts else [first]

@@ -1,0 +1,1461 @@
+"""Bad input, argument by argument: refused before any work, by one line that names it.
+
+`ROWS` holds one row for each argument of each public callable and each kind of bad value. The class
+of the error is exact, the message is one line that names the argument and the value (and the row,
+where there are several), nothing warns and no input changes. `test_every_parameter_is_covered`
+reads the public signatures and fails for an argument that is neither in the table nor in `EXEMPT`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import mdsd
+from mdsd.cli import main
+from mdsd.errors import (
+    InvalidArgumentError,
+    InvalidDistributionError,
+    InvalidTokenError,
+    MdsdError,
+    UnsupportedError,
+)
+
+NAN, INF = float("nan"), float("inf")
+P, Q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
+DATA = mdsd.datasets.load("smollm2")
+
+
+class NotConvertible:
+    """Refuses to become an array with an error of its own, as a torch tensor with a gradient."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("Can't call numpy() on\nTensor that requires grad.")
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One call that must be refused.
+
+    `run` is called with `value`; `words` are what the message must hold.
+    """
+
+    call: str
+    parameter: str
+    kind: str
+    run: Callable[[Any], object]
+    value: Any
+    error: type[MdsdError]
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.call}-{self.parameter}-{self.kind}"
+
+
+Values = Mapping[str, tuple[Any, ...]]
+"""Bad values by kind: the value, then words that a message about it holds."""
+
+
+def rows(
+    call: str,
+    parameter: str,
+    run: Callable[[Any], object],
+    error: type[MdsdError],
+    values: Values,
+    *,
+    named: str | None = None,
+    without: tuple[str, ...] = (),
+) -> list[Row]:
+    """Make the rows of one argument; `named` is what messages call it, if not by its name."""
+    return [
+        Row(
+            call,
+            parameter,
+            kind,
+            run,
+            value,
+            error,
+            (parameter if named is None else named, *words),
+        )
+        for kind, (value, *words) in values.items()
+        if kind not in without
+    ]
+
+
+# --- bad values ----------------------------------------------------------------------------------
+
+NOT_NUMBERS: Values = {
+    "none": (None,),
+    "string": ("abc", "str"),
+    "strings": (["0.2", "0.5", "0.3"], "str"),
+    "bytes": (b"abc", "bytes"),
+    "objects": (np.array([0.5, 0.5, None]), "object"),
+    "ragged": ([[0.2], [0.5, 0.3]],),
+    "complex": (np.array([0.2j, 0.5, 0.3]), "complex128"),
+    "bool": ([True, False, False], "bool"),
+    "dict": ({0: 1.0}, "object"),
+    "date": (np.array(["2024-01-01"] * 3, dtype="datetime64[D]"), "datetime64"),
+    "not_convertible": (NotConvertible(),),
+}
+
+PROBS: Values = {
+    **NOT_NUMBERS,
+    "nan": ([0.5, NAN, 0.5], "nan", "index 1"),
+    "negative": ([0.6, 0.5, -0.1], "-0.1", "index 2"),
+    "barely_negative": ([-1e-300, 0.5, 0.5], "-1e-300", "index 0"),
+    "inf": ([INF, 0.5, 0.5], "inf", "index 0"),
+    "minus_inf": ([0.5, 0.5, -INF], "-inf", "index 2"),
+    "beyond_float64": (np.array(["1e4000", "0", "0"], dtype=np.longdouble), "inf"),
+    "huge": ([1e308, 1e308, 0.0], "inf"),
+    "all_zero": ([0.0, 0.0, 0.0], "sums to 0"),
+    "mass_float64": ([0.2, 0.5, 0.30002], "1.00002", "float64"),
+    "mass_float32": (np.array([0.2, 0.5, 0.3002], dtype=np.float32), "1.0001", "float32"),
+    "mass_float16": (np.array([0.2, 0.5, 0.33], dtype=np.float16), "1.03", "float16"),
+    "mass_bfloat16": (np.array([0.2, 0.5, 0.35], dtype=ml_dtypes.bfloat16), "1.0", "bfloat16"),
+    "mass_longdouble": (np.array([0.2, 0.5, 0.30002], dtype=np.longdouble), "1.00002"),
+    "mass_int": ([1, 3, 0], "sums to 4"),
+    "empty": ([], "empty"),
+    "scalar": (1.0, "()"),
+    "matrix": ([[0.2, 0.5, 0.3]], "(1, 3)"),
+    "read_only": (np.broadcast_to(np.float64(0.5), 3), "1.5"),
+}
+
+TARGETS: Values = {
+    **PROBS,
+    "shorter": ([0.5, 0.5], "2 tokens", "3"),
+    "longer": ([0.25, 0.25, 0.25, 0.25], "4 tokens", "3"),
+}
+
+TOKENS: Values = {
+    "none": (None, "object"),
+    "negative": ([-1, 0], "-1", "position 0"),
+    "too_large": ([0, 3], "3", "position 1", "0..2"),
+    "beyond_int32": ([2**40, 0], str(2**40)),
+    "beyond_int64": (np.array([2**63 + 1, 0], dtype=np.uint64), str(2**63 + 1)),
+    "beyond_uint64": ([2**64, 0], "integers"),
+    "float": ([0.0, 1.0], "float64", "integers"),
+    "bool": ([True, False], "bool", "integers"),
+    "nan": ([NAN, 0], "float64"),
+    "string": ("ab", "str"),
+    "strings": (["0", "1"], "str"),
+    "objects": (np.array([0, None]), "object"),
+    "complex": ([0j, 1j], "complex128"),
+    "ragged": ([[0], [1, 2]],),
+    "scalar": (0, "()"),
+    "too_short": ([0], "(1,)"),
+    "too_long": ([0, 1, 2], "(3,)"),
+    "empty": ([], "(0,)"),
+    "not_convertible": (NotConvertible(),),
+}
+IDS: Values = {**TOKENS, "matrix": ([[0, 1]], "(1, 2)")}
+TOKEN_ROWS: Values = {
+    "none": (None, "object"),
+    "negative": ([[0, 1], [-1, 0]], "row 1", "-1"),
+    "too_large": ([[0, 1], [1, 0], [0, 3]], "row 2", "3"),
+    "float": ([[0.0, 1.0]], "float64"),
+    "bool": ([[True, False]], "bool"),
+    "string": ("ab", "str"),
+    "objects": (np.array([[0, None]]), "object"),
+    "complex": ([[0j, 1j]], "complex128"),
+    "ragged": ([[0], [1, 2]],),
+    "vector": ([0, 1], "(2,)"),
+    "too_short": ([[0]], "(1, 1)"),
+    "too_long": ([[0, 1, 2]], "(1, 3)"),
+    "empty": ([], "(0,)"),
+    "not_convertible": (NotConvertible(),),
+}
+
+
+def written(*values: Any) -> Values:
+    """Values that a message repeats as they are written."""
+    return {repr(value).strip("'"): (value, repr(value)) for value in values}
+
+
+MATRIX: Values = {"matrix": (np.zeros((3, 3)),), "list": ([2], "[2]"), "nan": (NAN, "nan")}
+BEYOND = "beyond_int64"
+COUNTS: Values = {
+    **MATRIX,
+    **written(0, -1, 1.5, 2.0, True, "2", 2j),
+    "none": (None, "None"),
+    "array": (np.array([2]),),
+    "numpy_float": (np.float64(2.0), "2.0"),
+    "inf": (INF, "inf"),
+    "beyond_int64": (10**30, str(10**30)),
+}
+SEEDS: Values = {
+    **MATRIX,
+    **written(-1, 1.5, True, "0"),
+    "global_state": (np.random.RandomState(0),),
+    "module": (np.random,),
+}
+WHOLE_SEEDS: Values = {**SEEDS, "none": (None, "None")}
+SIZES: Values = {
+    **MATRIX,
+    **written(-1, 1.5, 2.0, True, "3"),
+    "tuple": ((2, 3), "(2, 3)"),
+    "beyond_int64": (10**30, str(10**30)),
+}
+TEMPERATURES: Values = {
+    **written(-1.0, "1", True, 1j),
+    "nan": (NAN, "nan"),
+    "inf": (INF, "inf"),
+    "none": (None, "None"),
+    "strings": (np.array([["a", "b"], ["c", "d"]]),),
+    "objects": ([1.0, None], "None"),
+    "ragged": ([[1.0], [1.0, 2.0]],),
+    "wrong_length": ([1.0, 1.0, 1.0], "(3,)"),
+    "empty": ([], "(0,)"),
+    "beyond_float64": (10**400,),
+}
+TOP_KS: Values = {**MATRIX, **written(-2, 1.5, 2.0, True, "2"), "inf": (INF, "inf")}
+TOP_PS: Values = {
+    **MATRIX,
+    **written(0, 0.0, -0.5, 1.5, "0.9", True, 1j),
+    "none": (None, "None"),
+    "beyond_float64": (10**400,),
+}
+TOLERANCES: Values = {
+    **MATRIX,
+    **written(-1e-9, "1e-9", True, 1j),
+    "inf": (INF, "inf"),
+    "none": (None, "None"),
+    "beyond_float64": (10**400,),
+}
+ITERATIONS: Values = {**MATRIX, **written(0, -1, 1.5, 2.0, True, "10"), "inf": (INF, "inf")}
+UNIFORMS: Values = {
+    "negative": ([0.5, -0.1, 0.5], "-0.1"),
+    "one": ([0.5, 0.5, 1.0], "1.0"),
+    "nan": ([NAN, 0.5, 0.5], "nan"),
+    "inf": ([0.5, INF, 0.5], "inf"),
+    "missing_entry": ([0.5, None, 0.5],),
+    "string": ("abc",),
+    "strings": (["0.5", "0.5", "0.5"],),
+    "complex": (np.array([0.5j, 0.5, 0.5]),),
+    "bool": ([False, False, False],),
+    "ragged": ([[0.5], [0.5, 0.5]],),
+    "beyond_float64": ([10**400, 0.5, 0.5],),
+    "scalar": (0.5, "()"),
+    "too_short": ([0.5, 0.5], "(2,)"),
+    "too_long": ([0.5] * 4, "(4,)"),
+    "matrix": ([[0.5, 0.5, 0.5]], "(1, 3)"),
+    "empty": ([], "(0,)"),
+    "not_convertible": (NotConvertible(),),
+}
+UNIFORM_ROWS: Values = {
+    "negative": ([[0.5] * 3, [0.5, -0.1, 0.5]], "row 1", "-0.1"),
+    "one": ([[0.5] * 3, [0.5, 0.5, 1.0]], "row 1", "1.0"),
+    "nan": ([[0.5] * 3, [NAN, 0.5, 0.5]], "row 1", "nan"),
+    "too_few_rows": ([[0.5] * 3], "(1, 3)"),
+    "vector": ([0.5] * 3, "(3,)"),
+    "complex": (np.full((2, 3), 0.5j),),
+    "ragged": ([[0.5], [0.5, 0.5]],),
+}
+ORDERS: Values = {
+    "none": (None,),
+    "repeated": ([0, 1, 1], "2"),
+    "negative": ([0, 1, -1], "2"),
+    "too_large": ([0, 1, 3], "2"),
+    "too_short": ([0, 1], "(2,)"),
+    "too_long": ([0, 1, 2, 0], "(4,)"),
+    "scalar": (0, "()"),
+    "matrix": ([[0, 1, 2]], "(1, 3)"),
+    "float": ([0.0, 1.0, 2.0], "float64"),
+    "bool": ([True, False, True], "bool"),
+    "string": ("abc", "str"),
+    "objects": (np.array([0, 1, None]), "object"),
+    "ragged": ([[0], [1, 2]],),
+    "empty": ([], "(0,)"),
+    "beyond_int64": ([2**64, 0, 1],),
+    "not_convertible": (NotConvertible(),),
+}
+NOT_DRAFTS: Values = {
+    "none": (None, "NoneType"),
+    "name": ("with_replacement", "str"),
+    "probs": (Q, "list"),
+    "array": (np.array(Q), "ndarray"),
+    "class": (mdsd.WithReplacement,),
+    "verifier": (mdsd.NaiveVerifier(), "NaiveVerifier"),
+}
+
+
+def names(*unknown: str, **near: str) -> Values:
+    """Names that are not known, near ones with the suggestion to expect, and what is no name."""
+    return {
+        **written(*unknown),
+        **{typo: (typo, repr(typo), meant) for typo, meant in near.items()},
+        "empty": ("", "''"),
+        "number": (3, "3"),
+        "list": (["lp"], "lp"),
+        "array": (np.array(["lp", "subset"]),),
+        "lines": ("a\nb", r"a\nb"),
+    }
+
+
+# --- what is called ------------------------------------------------------------------------------
+
+DRAFTS: dict[str, mdsd.DraftDistribution] = {
+    "WithReplacement": mdsd.WithReplacement(Q, 2),
+    "WithoutReplacement": mdsd.WithoutReplacement(Q, 2),
+    "IndependentDrafts": mdsd.IndependentDrafts([Q, P]),
+    "GreedyDraft": mdsd.GreedyDraft(Q, 2),
+    "SpecHubDraft": mdsd.SpecHubDraft(Q),
+    "TopKDraft": mdsd.TopKDraft(Q, 2),
+    "ExplicitDraft": mdsd.ExplicitDraft([[0, 1], [2, 1]], [0.25, 0.75], vocab_size=3),
+}
+PLANS: dict[str, mdsd.Plan] = {
+    "single": mdsd.SingleDraftVerifier().plan(P, mdsd.WithReplacement(Q, 1)),
+    "naive": mdsd.NaiveVerifier().plan(P, DRAFTS["ExplicitDraft"]),
+    "naive_tree": mdsd.NaiveTreeVerifier().plan(P, DRAFTS["WithReplacement"]),
+    "rrs": mdsd.RRSVerifier().plan(P, DRAFTS["WithReplacement"]),
+    "rrs_paths": mdsd.RRSVerifier().plan(P, DRAFTS["WithoutReplacement"]),
+    "kseq": mdsd.KSeqVerifier().plan(P, DRAFTS["WithReplacement"]),
+    "spechub": mdsd.SpecHubVerifier().plan(P, DRAFTS["SpecHubDraft"]),
+    "greedy": mdsd.GreedyVerifier().plan(P, DRAFTS["GreedyDraft"]),
+    "marks": mdsd.OptimalVerifier().plan(P, DRAFTS["WithReplacement"]),
+    "lottery": mdsd.OptimalVerifier().plan(P, DRAFTS["IndependentDrafts"]),
+    "top_k": mdsd.OptimalVerifier().plan(P, DRAFTS["TopKDraft"]),
+}
+VERIFIERS: dict[str, mdsd.Verifier] = {
+    type(verifier).__name__: verifier
+    for verifier in (
+        mdsd.SingleDraftVerifier(),
+        mdsd.NaiveVerifier(),
+        mdsd.NaiveTreeVerifier(),
+        mdsd.RRSVerifier(),
+        mdsd.KSeqVerifier(),
+        mdsd.SpecHubVerifier(),
+        mdsd.GreedyVerifier(),
+        mdsd.OptimalVerifier(),
+    )
+}
+SUPPORTED: dict[str, mdsd.DraftDistribution] = {
+    "SingleDraftVerifier": mdsd.WithReplacement(Q, 1),
+    "SpecHubVerifier": DRAFTS["SpecHubDraft"],
+    "GreedyVerifier": DRAFTS["GreedyDraft"],
+}
+UNSUPPORTED: dict[str, mdsd.DraftDistribution] = {
+    "SingleDraftVerifier": DRAFTS["WithReplacement"],
+    "NaiveTreeVerifier": DRAFTS["WithoutReplacement"],
+    "RRSVerifier": DRAFTS["GreedyDraft"],
+    "KSeqVerifier": DRAFTS["IndependentDrafts"],
+    "SpecHubVerifier": DRAFTS["GreedyDraft"],
+    "GreedyVerifier": DRAFTS["SpecHubDraft"],
+}
+
+
+class LyingDraft(mdsd.DraftDistribution):
+    """A user's draft distribution whose hit probabilities are what they are set to."""
+
+    name, num_drafts, vocab_size = "lying", 2, 3
+
+    def __init__(self, hits: Any) -> None:
+        self.hits = hits
+
+    def hit_probs(self, order: Any) -> Any:
+        return self.hits
+
+    def sample(self, rng: Any, size: int | None = None) -> Any:
+        return np.zeros((2,) if size is None else (size, 2), dtype=np.int64)
+
+
+class BareDraft(LyingDraft):
+    """It says neither how many tokens it drafts nor from how many."""
+
+    num_drafts = vocab_size = None
+
+
+LYING_DRAFTS: Values = {
+    "hits_nan": (LyingDraft(np.full(4, NAN)), "nan"),
+    "hits_too_short": (LyingDraft(np.array([0.0, 0.5, 1.0])), "(3,)"),
+    "hits_falling": (LyingDraft(np.array([0.0, 1.0, 0.5, 1.0])),),
+    "hits_above_one": (LyingDraft(np.array([0.0, 1.0, 2.0, 3.0])),),
+    "hits_end_below_one": (LyingDraft(np.array([0.0, 0.1, 0.2, 0.3])), "0.3"),
+    "hits_strings": (LyingDraft(["0", "0.5", "1", "1"]),),
+    "no_sizes": (BareDraft(np.array([0.0, 0.5, 1.0, 1.0])), "None"),
+}
+
+
+def draft_rows() -> Iterator[list[Row]]:
+    for kind in ("WithReplacement", "WithoutReplacement", "GreedyDraft", "TopKDraft"):
+        make = getattr(mdsd, kind)
+        # Without replacement a count beyond all bounds is a lack of tokens.
+        counts = {k: v for k, v in COUNTS.items() if make is mdsd.WithReplacement or k != BEYOND}
+        yield rows(kind, "draft_probs", lambda q, m=make: m(q, 2), InvalidDistributionError, PROBS)
+        yield rows(kind, "num_drafts", lambda n, m=make: m(Q, n), InvalidArgumentError, counts)
+    probs = rows("SpecHubDraft", "draft_probs", mdsd.SpecHubDraft, InvalidDistributionError, PROBS)
+    yield probs
+    few = {"too_few": ([1.0, 0.0, 0.0], "1 token", "2")}
+    for kind in ("WithoutReplacement", "GreedyDraft", "TopKDraft"):
+        make = getattr(mdsd, kind)
+        yield rows(kind, "draft_probs", lambda q, m=make: m(q, 2), InvalidDistributionError, few)
+        more = {"too_many": (4, "3", "4")}
+        yield rows(kind, "num_drafts", lambda n, m=make: m(Q, n), InvalidDistributionError, more)
+    yield rows("SpecHubDraft", "draft_probs", mdsd.SpecHubDraft, InvalidDistributionError, few)
+
+    second = {
+        kind: ([Q, value], "draft_probs[1]", *words) for kind, (value, *words) in PROBS.items()
+    }
+    whole: Values = {
+        "none": (None, "missing"),
+        "empty": ([], "missing"),
+        "number": (0.5,),
+        "scalar_array": (np.array(0.5),),
+        "one_vector": (Q, "draft_probs[0]", "()"),
+        "string": ("abc", "str"),
+        "lengths_differ": ([Q, [0.5, 0.5]], "draft_probs[1]", "2", "3"),
+        "generator": (iter([Q, P]),),
+    }
+    for values in (second, whole):
+        yield rows(
+            "IndependentDrafts",
+            "draft_probs",
+            mdsd.IndependentDrafts,
+            InvalidDistributionError,
+            {f"second_{k}" if values is second else k: v for k, v in values.items()},
+        )
+
+    def explicit(
+        token_ids: Any = ((0, 1), (2, 1)), probs: Any = (0.25, 0.75), size: Any = 3
+    ) -> Any:
+        return mdsd.ExplicitDraft(token_ids, probs, vocab_size=size)
+
+    ids: Values = {
+        **{kind: TOKEN_ROWS[kind] for kind in TOKEN_ROWS if kind not in ("too_short", "too_long")},
+        "none": (None, "()"),
+        "string": ("ab", "()"),
+        "no_columns": (np.zeros((2, 0), dtype=np.int64), "(2, 0)"),
+        "cube": (np.zeros((2, 1, 2), dtype=np.int64), "(2, 1, 2)"),
+    }
+    yield rows("ExplicitDraft", "token_ids", explicit, InvalidTokenError, ids)
+    pairs: Values = {
+        **{kind: PROBS[kind] for kind in NOT_NUMBERS},
+        "nan": ([NAN, 1.0], "nan", "index 0"),
+        "negative": ([1.1, -0.1], "-0.1", "index 1"),
+        "inf": ([INF, 0.0], "inf"),
+        "mass": ([0.5, 0.6], "1.1"),
+        "too_short": ([1.0], "1", "2"),
+        "too_long": ([0.5, 0.25, 0.25], "3", "2"),
+        "empty": ([], "empty"),
+        "matrix": ([[0.5, 0.5]], "(1, 2)"),
+    }
+    yield rows(
+        "ExplicitDraft",
+        "probs",
+        lambda probs: explicit(probs=probs),
+        InvalidDistributionError,
+        pairs,
+    )
+    yield rows(
+        "ExplicitDraft",
+        "vocab_size",
+        lambda size: explicit(size=size),
+        InvalidArgumentError,
+        COUNTS,
+    )
+    yield rows(
+        "ExplicitDraft",
+        "vocab_size",
+        lambda size: explicit(size=size),
+        InvalidTokenError,
+        {"too_small": (2, "2")},
+        named="token_ids",
+    )
+
+    for kind, draft in DRAFTS.items():
+        orders, tokens = ORDERS, TOKENS
+        seeds = {k: v for k, v in SEEDS.items() if k != "list"}
+        yield rows(f"{kind}.hit_probs", "order", draft.hit_probs, InvalidArgumentError, orders)
+        yield rows(f"{kind}.prob", "draft_token_ids", draft.prob, InvalidTokenError, tokens)
+        yield rows(f"{kind}.sample", "rng", draft.sample, InvalidArgumentError, seeds)
+        yield rows(
+            f"{kind}.sample",
+            "size",
+            lambda size, d=draft: d.sample(0, size),
+            InvalidArgumentError,
+            SIZES,
+        )
+
+
+def plan_rows() -> Iterator[list[Row]]:
+    plan = PLANS["rrs"]
+    good, batch = [0, 1], [[0, 1], [1, 0]]
+    batches = {f"rows_{kind}": TOKEN_ROWS[kind] for kind in ("negative", "too_large", "too_short")}
+    for call, run, values in (
+        ("Plan.verify", lambda ids: plan.verify(ids, 0), IDS),
+        ("Plan.verify_many", lambda ids: plan.verify_many(ids, 0), TOKEN_ROWS),
+        ("Plan.output_law", plan.output_law, {**TOKENS, **batches}),
+    ):
+        yield rows(call, "draft_token_ids", run, InvalidTokenError, values)
+    both: Values = {"and_uniforms": ((0, 0.5), "uniforms")}
+    for call, method, ids in (
+        ("Plan.verify", plan.verify, good),
+        ("Plan.verify_many", plan.verify_many, batch),
+    ):
+        yield rows(call, "rng", lambda rng, m=method, i=ids: m(i, rng), InvalidArgumentError, SEEDS)
+        yield rows(
+            call,
+            "rng",
+            lambda pair, m=method, i=ids: m(i, pair[0], uniforms=pair[1]),
+            InvalidArgumentError,
+            both,
+        )
+    yield rows(
+        "Plan.verify",
+        "uniforms",
+        lambda numbers: plan.verify(good, uniforms=numbers),
+        InvalidArgumentError,
+        UNIFORMS,
+    )
+    yield rows(
+        "Plan.verify_many",
+        "uniforms",
+        lambda numbers: plan.verify_many(batch, uniforms=numbers),
+        InvalidArgumentError,
+        UNIFORM_ROWS,
+    )
+
+    for label, each in PLANS.items():
+        n = each.draft.num_drafts
+        every: Values = {
+            "negative": ([-1] * n, "-1"),
+            "too_large": ([3] * n, "3", "0..2"),
+            "float": ([0.0] * n, "float64"),
+            "bool": ([False] * n, "bool"),
+            "wrong_length": ([0] * (n + 1), f"({n + 1},)"),
+        }
+        values = {f"{label}_{kind}": value for kind, value in every.items()}
+        yield rows(
+            "Plan.verify",
+            "draft_token_ids",
+            lambda ids, p=each: p.verify(ids, 0),
+            InvalidTokenError,
+            values,
+        )
+        short: Values = {f"{label}_too_long": (np.full(each.num_uniforms + 1, 0.5), "shape")}
+        ids = each.draft.sample(0)
+        yield rows(
+            "Plan.verify",
+            "uniforms",
+            lambda numbers, p=each, i=ids: p.verify(i, uniforms=numbers),
+            InvalidArgumentError,
+            short,
+        )
+
+    # The draft of token 0 has probability 0, a repeated token cannot be drawn, ...
+    zero = [0.0, 0.6, 0.4]
+    for draft, ids in (
+        (mdsd.WithReplacement(zero, 2), [1, 0]),
+        (mdsd.WithoutReplacement(zero, 2), [1, 0]),
+        (mdsd.WithoutReplacement(Q, 2), [1, 1]),
+        (mdsd.IndependentDrafts([Q, zero]), [1, 0]),
+        (mdsd.GreedyDraft(Q, 2), [0, 1]),
+        (mdsd.SpecHubDraft(Q), [0, 2]),
+        (mdsd.TopKDraft(Q, 2), [2, 1]),
+        (DRAFTS["ExplicitDraft"], [1, 0]),
+    ):
+        impossible = mdsd.NaiveVerifier().plan(P, draft)
+        kind = f"impossible_{draft.name}_{ids[0]}{ids[1]}"
+        words = (str(ids), draft.name)
+        for call, value, more in (
+            ("verify", ids, ()),
+            ("verify_many", [draft.sample(0).tolist(), ids], ("row 1",)),
+            ("output_law", ids, ()),
+        ):
+            run = getattr(impossible, call)
+            values = {kind: (value, *words, *more)}
+            yield rows(f"Plan.{call}", "draft_token_ids", run, InvalidTokenError, values)
+
+
+def verifier_rows() -> Iterator[list[Row]]:
+    for kind, verifier in VERIFIERS.items():
+        draft = SUPPORTED.get(kind, DRAFTS["WithReplacement"])
+        yield rows(
+            f"{kind}.plan",
+            "target_probs",
+            lambda target, v=verifier, d=draft: v.plan(target, d),
+            InvalidDistributionError,
+            TARGETS,
+        )
+        yield rows(
+            f"{kind}.plan",
+            "draft",
+            lambda draft, v=verifier: v.plan(P, draft),
+            InvalidArgumentError,
+            NOT_DRAFTS,
+        )
+        count = verifier.num_uniforms
+        yield rows(f"{kind}.num_uniforms", "draft", count, InvalidArgumentError, NOT_DRAFTS)
+        if kind in UNSUPPORTED:
+            other = UNSUPPORTED[kind]
+            wrong: Values = {"unsupported": (other, other.name, verifier.name)}
+            yield rows(
+                f"{kind}.plan",
+                "draft",
+                lambda draft, v=verifier: v.plan(P, draft),
+                UnsupportedError,
+                wrong,
+            )
+            yield rows(f"{kind}.num_uniforms", "draft", count, UnsupportedError, wrong)
+    yield rows(
+        "OptimalVerifier.plan",
+        "draft",
+        lambda draft: mdsd.OptimalVerifier().plan(P, draft),
+        InvalidDistributionError,
+        LYING_DRAFTS,
+        named="lying",
+        without=("no_sizes",),
+    )
+    bare = {"no_sizes": LYING_DRAFTS["no_sizes"]}
+    for verifier in (mdsd.OptimalVerifier(), mdsd.NaiveVerifier()):
+        yield rows(
+            f"{type(verifier).__name__}.plan",
+            "draft",
+            lambda draft, v=verifier: v.plan(P, draft),
+            InvalidArgumentError,
+            bare,
+            named="num_drafts",
+        )
+
+    options: tuple[tuple[str, str, Values], ...] = (
+        ("OptimalVerifier", "tolerance", TOLERANCES),
+        ("OptimalVerifier", "max_iterations", ITERATIONS),
+        ("RRSVerifier", "monte_carlo_paths", {**COUNTS, **written(1)}),
+        ("RRSVerifier", "seed", WHOLE_SEEDS),
+    )
+    for kind, option, values in options:
+        yield rows(
+            kind,
+            option,
+            lambda value, k=kind, o=option: getattr(mdsd, k)(**{o: value}),
+            InvalidArgumentError,
+            values,
+        )
+
+    unknown = names("lottery", optmal="'optimal'", RRS="rrs")
+    unknown["class"] = (mdsd.NaiveVerifier, "NaiveVerifier")
+    yield rows(
+        "get_verifier", "name", mdsd.get_verifier, InvalidArgumentError, unknown, named="verifier"
+    )
+    taken: Values = {
+        "unknown": ({"tol": 1e-9}, "tol", "optimal"),
+        "out_of_range": ({"tolerance": -1.0}, "tolerance", "-1.0"),
+    }
+    yield rows(
+        "get_verifier",
+        "options",
+        lambda options: mdsd.get_verifier("optimal", **options),
+        InvalidArgumentError,
+        taken,
+        named="tol",
+    )
+    none_taken: Values = {"none_taken": ({"tolerance": 1e-9}, "naive")}
+    yield rows(
+        "get_verifier",
+        "options",
+        lambda options: mdsd.get_verifier("naive", **options),
+        InvalidArgumentError,
+        none_taken,
+        named="tolerance",
+    )
+
+
+def bound_rows() -> Iterator[list[Row]]:
+    draft = DRAFTS["WithReplacement"]
+    call = "acceptance_bound"
+    yield rows(
+        call,
+        "target_probs",
+        lambda target: mdsd.acceptance_bound(target, draft),
+        InvalidDistributionError,
+        TARGETS,
+    )
+    yield rows(
+        call,
+        "draft",
+        lambda draft: mdsd.acceptance_bound(P, draft),
+        InvalidArgumentError,
+        NOT_DRAFTS,
+    )
+    yield rows(
+        call,
+        "draft",
+        lambda draft: mdsd.acceptance_bound(P, draft),
+        InvalidDistributionError,
+        LYING_DRAFTS,
+        named="lying",
+        without=("no_sizes",),
+    )
+    bare = {"no_sizes": LYING_DRAFTS["no_sizes"]}
+    yield rows(
+        call,
+        "draft",
+        lambda draft: mdsd.acceptance_bound(P, draft),
+        InvalidArgumentError,
+        bare,
+        named="num_drafts",
+    )
+    for option, values in (
+        ("method", names("simplex", prefx="prefix", LP="lp", matchin="matching")),
+        ("method", {"none": (None, "None")}),
+        ("tolerance", TOLERANCES),
+        ("max_iterations", ITERATIONS),
+    ):
+        yield rows(
+            call,
+            option,
+            lambda value, o=option: mdsd.acceptance_bound(P, draft, **{o: value}),
+            InvalidArgumentError,
+            values,
+        )
+    inapplicable: Values = {"inapplicable": ("prefix", "independent", "submodular", "lp")}
+    independent = DRAFTS["IndependentDrafts"]
+    yield rows(
+        call,
+        "method",
+        lambda method: mdsd.acceptance_bound(P, independent, method=method),
+        UnsupportedError,
+        inapplicable,
+    )
+
+
+def filter_rows() -> Iterator[list[Row]]:
+    scores = [[2.0, 1.0, 0.0], [0.0, 1.0, 2.0]]
+    logits: Values = {
+        **NOT_NUMBERS,
+        "nan": ([0.0, NAN, 1.0], "index 1", "nan"),
+        "plus_inf": ([0.0, 1.0, INF], "index 2", "inf"),
+        "beyond_float64": (np.array(["1e4000", "0"], dtype=np.longdouble), "inf"),
+        "all_masked": ([-INF, -INF], "empty support"),
+        "empty": ([], "(0,)"),
+        "no_tokens": (np.zeros((2, 0)), "(2, 0)"),
+        "scalar": (1.0, "()"),
+        "rows_nan": ([[0.0, 1.0], [NAN, 0.0]], "row 1", "index 0", "nan"),
+        "rows_masked": ([[0.0, 1.0], [-INF, -INF]], "row 1", "empty support"),
+        "cube_nan": ([[[0.0, 1.0], [0.0, NAN]]], "row 0, 1", "index 1"),
+    }
+    call = "probs_from_logits"
+    yield rows(call, "logits", mdsd.probs_from_logits, InvalidDistributionError, logits)
+    allowed: Values = {
+        "negative": ([-1], "-1"),
+        "too_large": ([0, 3], "3"),
+        "float": ([0.0], "float64"),
+        "bool": ([True, False, True], "bool"),
+        "string": ("abc", "str"),
+        "scalar": (1, "()"),
+        "matrix": ([[0, 1]], "(1, 2)"),
+        "set": ({0, 1}, "object"),
+        "objects": (np.array([0, None]), "object"),
+        "ragged": ([[0], [1, 2]],),
+        "beyond_int64": ([2**64],),
+        "not_convertible": (NotConvertible(),),
+    }
+    yield rows(
+        call,
+        "allowed_token_ids",
+        lambda ids: mdsd.probs_from_logits(scores, allowed_token_ids=ids),
+        InvalidArgumentError,
+        allowed,
+    )
+    none_left: Values = {"empty": ([], "empty support")}
+    yield rows(
+        call,
+        "allowed_token_ids",
+        lambda ids: mdsd.probs_from_logits(scores, allowed_token_ids=ids),
+        InvalidDistributionError,
+        none_left,
+        named="row 0",
+    )
+
+    probs: Values = {
+        **{kind: PROBS[kind] for kind in PROBS if kind not in ("matrix", "scalar")},
+        "scalar": (1.0, "()"),
+        "no_tokens": (np.zeros((2, 0)), "empty"),
+        "rows_nan": ([P, [0.5, NAN, 0.5]], "row 1", "index 1", "nan"),
+        "rows_negative": ([P, [0.6, 0.5, -0.1]], "row 1", "-0.1"),
+        "rows_mass": ([P, [0.6, 0.5, 0.1]], "row 1", "1.2"),
+        "cube_mass": ([[P, [0.6, 0.5, 0.1]]], "row 0, 1", "1.2"),
+    }
+    yield rows("filter_probs", "probs", mdsd.filter_probs, InvalidDistributionError, probs)
+    by_row: Values = {
+        "second_negative": ([1.0, -1.0], "-1.0", "row 1"),
+        "second_nan": ([1.0, NAN], "nan", "row 1"),
+    }
+    for call, function, values in (
+        ("probs_from_logits", mdsd.probs_from_logits, scores),
+        ("filter_probs", mdsd.filter_probs, [P, Q]),
+    ):
+        for option, bad in (
+            ("temperature", TEMPERATURES),
+            ("temperature", by_row),
+            ("top_k", TOP_KS),
+            ("top_p", TOP_PS),
+        ):
+            yield rows(
+                call,
+                option,
+                lambda v, f=function, x=values, o=option: f(x, **{o: v}),
+                InvalidArgumentError,
+                bad,
+            )
+
+
+def data_rows() -> Iterator[list[Row]]:
+    unknown = {**names("mine", smolm2="smollm2"), "none": (None, "None")}
+    yield rows(
+        "datasets.load", "name", mdsd.datasets.load, InvalidArgumentError, unknown, named="data set"
+    )
+    paths: Values = {
+        "none": (None, "None"),
+        "number": (3, "3"),
+        "bytes": (b"mine.npz", "bytes"),
+        "list": (["mine.npz"], "mine.npz"),
+        "missing": ("no/such.npz", "no/such.npz", "No such file"),
+        "folder": (".", ".", "Is a directory"),
+        "null_byte": ("a\0b.npz", "null"),
+        "lines": ("a\nb.npz", "No such file"),
+    }
+    yield rows(
+        "datasets.read_npz", "path", mdsd.datasets.read_npz, InvalidArgumentError, paths, named=""
+    )
+
+
+def study_rows() -> Iterator[list[Row]]:
+    nested: Values = {"nested": ([["greedy"]], "greedy")}
+    one_name: Values = {"one_name": ("greedy", "'greedy'", "list")}
+    not_lists: Values = {"number": (3, "3"), "empty": ([], "empty")}
+    temperatures: Values = {
+        **not_lists,
+        "bare": (0.7, "0.7"),
+        "none": (None, "None"),
+        "nested": ([[1.0]],),
+        "negative": ([1.0, -1.0], "-1.0"),
+        "nan": ([NAN], "nan"),
+        "inf": ([INF], "inf"),
+        "strings": (["1"], "'1'"),
+        "bool": ([True], "True"),
+        "string": ("0.7", "'0"),
+    }
+    counts: Values = {
+        **not_lists,
+        "none": (None, "None"),
+        "string": ("23", "'2'"),
+        **{f"of_{kind}": ([value], *words) for kind, (value, *words) in COUNTS.items()},
+    }
+    options: tuple[tuple[str, Values, str], ...] = (
+        ("num_drafts", counts, "num_drafts"),
+        ("temperatures", temperatures, "temperature"),
+        ("top_k", TOP_KS, "top_k"),
+        ("top_p", TOP_PS, "top_p"),
+        ("positions", {**MATRIX, **written(0, -1, 1.5, True, "5")}, "positions"),
+        (
+            "drafts",
+            {
+                **not_lists,
+                **nested,
+                **one_name,
+                "unknown": (["greddy"], "'greddy'", "'greedy'"),
+                "none_applies": (["spechub"], "spechub"),
+            },
+            "draft",
+        ),
+        (
+            "draft_models",
+            {
+                **not_lists,
+                **nested,
+                **one_name,
+                "unknown": (["drop22"], "'drop22'", "'drop2'"),
+            },
+            "draft",
+        ),
+        ("progress", {"number": (5, "int"), "string": ("yes", "str")}, "progress"),
+    )
+    verifiers: Values = {
+        **not_lists,
+        **nested,
+        **one_name,
+        "unknown": (["optmal"], "'optmal'", "'optimal'"),
+        "none_entry": ([None], "None"),
+        "class": ([mdsd.NaiveVerifier], "NaiveVerifier"),
+        "none_applies": (["spechub"], "spechub", "greedy"),
+        "same_name_twice": (
+            [mdsd.OptimalVerifier(), mdsd.OptimalVerifier(tolerance=1e-3)],
+            "'optimal'",
+        ),
+    }
+    extra = (("verifiers", verifiers, "verifier"), ("seed", WHOLE_SEEDS, "seed"))
+    datasets: Values = {
+        "none": (None, "NoneType"),
+        "name": ("smollm2", "str"),
+        "arrays": ({"target_probs": [P], "draft_probs": [Q]}, "dict"),
+    }
+    for call, study, table in (
+        ("studies.compare", mdsd.studies.compare, options + extra),
+        ("studies.bound", mdsd.studies.bound, options),
+    ):
+        yield rows(call, "dataset", study, InvalidArgumentError, datasets)
+        for option, values, named in table:
+            usual = {"num_drafts": [3], "drafts": ["greedy"], "positions": 1}
+            yield rows(
+                call,
+                option,
+                lambda v, s=study, o=option, u=usual: s(DATA, **{**u, o: v}),
+                InvalidArgumentError,
+                values,
+                named=named,
+            )
+
+
+def suite_rows() -> Iterator[list[Row]]:
+    testing, rng = mdsd.testing, np.random.default_rng(0)
+    not_plans: Values = {"none": (None, "NoneType"), "verifier": (mdsd.NaiveVerifier(), "Naive")}
+    for name in ("check_plan", "enumerated_law", "enumerated_acceptance"):
+        run = getattr(testing, name)
+        yield rows(f"testing.{name}", "plan", run, InvalidArgumentError, not_plans)
+    not_verifiers: Values = {
+        "none": (None, "NoneType"),
+        "name": ("naive", "str"),
+        "class": (mdsd.NaiveVerifier,),
+    }
+    check = testing.check_verifier
+    yield rows("testing.check_verifier", "verifier", check, InvalidArgumentError, not_verifiers)
+    naive = mdsd.NaiveVerifier()
+    few = written(-1, 1.5, "3")
+    for call, run_with in (
+        ("testing.check_verifier", lambda **options: check(naive, **options)),
+        ("testing.instances", lambda **options: list(testing.instances(**options))),
+    ):
+        for option, values in (("seed", written(-1, 1.5, "x")), ("count", few)):
+            yield rows(
+                call,
+                option,
+                lambda v, r=run_with, o=option: r(**{o: v}),
+                InvalidArgumentError,
+                values,
+            )
+
+    generators: Values = {"string": ("x", "'x'"), **written(-1, 1.5)}
+    call = "testing.random_probs"
+    yield rows(
+        call, "rng", lambda rng: testing.random_probs(rng, 3), InvalidArgumentError, generators
+    )
+    yield rows(
+        call,
+        "vocab_size",
+        lambda size: testing.random_probs(rng, size),
+        InvalidArgumentError,
+        written(0, -1, 1.5, "3"),
+    )
+    yield rows(
+        call,
+        "kind",
+        lambda kind: testing.random_probs(rng, 3, kind),
+        InvalidArgumentError,
+        written("flatt", 3),
+    )
+
+    call = "testing.drafts_of"
+    vectors: Values = {
+        "none": (None, "missing"),
+        "empty": ([], "missing"),
+        "too_few": ([Q], "1", "2"),
+        "nan": ([[NAN, 0.5, 0.5], Q], "nan"),
+    }
+    yield rows(
+        call,
+        "draft_probs",
+        lambda probs: testing.drafts_of(probs, 2, rng),
+        InvalidDistributionError,
+        vectors,
+    )
+    yield rows(
+        call,
+        "num_drafts",
+        lambda n: testing.drafts_of([Q, P], n, rng),
+        InvalidArgumentError,
+        written(0, -1, 1.5, "2"),
+    )
+    yield rows(
+        call, "rng", lambda rng: testing.drafts_of([Q, P], 2, rng), InvalidArgumentError, generators
+    )
+
+    call = "testing.chi_square_p_value"
+    counts: Values = {
+        "negative": ([-1, 2, 3], "-1"),
+        "nan": ([NAN, 2, 3], "nan"),
+        "too_short": ([1, 2], "(2,)"),
+        "string": ("abc",),
+        "all_zero": ([0, 0, 0],),
+    }
+    yield rows(
+        call,
+        "counts",
+        lambda counts: testing.chi_square_p_value(counts, np.array(Q)),
+        InvalidArgumentError,
+        counts,
+    )
+    expected = {
+        k: PROBS[k] for k in ("none", "nan", "negative", "mass_float64", "matrix", "string")
+    }
+    yield rows(
+        call,
+        "expected_probs",
+        lambda probs: testing.chi_square_p_value([1, 2, 3], probs),
+        InvalidDistributionError,
+        expected,
+    )
+
+    sizes = written(-1, 1.5, "3")
+    for name in ("probability_vectors", "draft_distributions", "problems"):
+        strategy = getattr(testing, name)
+        for option in inspect.signature(strategy).parameters:
+            values = sizes
+            if option == "kinds":
+                values = {
+                    "unknown": (["greddy"], "'greddy'"),
+                    "empty": ([],),
+                    "one_name": ("greedy", "'greedy'"),
+                }
+            yield rows(
+                f"testing.{name}",
+                option,
+                lambda v, s=strategy, o=option: s(**{o: v}),
+                InvalidArgumentError,
+                values,
+            )
+
+
+def batch_rows() -> Iterator[list[Row]]:
+    """Calls on whole batches: every message names the row."""
+    targets, drafts, ids = [P, Q], [Q, P], [[0, 1], [1, 0]]
+    second = {
+        kind: ([Q, value], "row 1", *words)
+        for kind, (value, *words) in PROBS.items()
+        if kind in ("nan", "negative", "barely_negative", "inf", "mass_float64", "all_zero")
+    }
+    matrices: Values = {
+        **{kind: PROBS[kind] for kind in NOT_NUMBERS},
+        **second,
+        "vector": (Q, "(3,)"),
+        "empty": ([], "shape"),
+        "other_length": ([[0.5, 0.5]] * 2, "2", "3"),
+        "other_rows": ([Q, Q, Q], "3", "2"),
+    }
+    token_rows = {k: v for k, v in TOKEN_ROWS.items() if k != "too_large"}
+    token_rows["too_large"] = ([[0, 1], [0, 3]], "row 1", "3")
+    usual: dict[str, dict[str, Any]] = {
+        "acceptance_bounds": {
+            "target_probs": targets,
+            "draft_probs": drafts,
+            "draft": "with_replacement",
+            "num_drafts": 2,
+        },
+        "verify_batch": {
+            "target_probs": targets,
+            "draft_probs": drafts,
+            "draft_token_ids": ids,
+            "draft": "with_replacement",
+            "verifier": "rrs",
+        },
+    }
+    known = names("explict", greddy="'greedy'")
+    tables: dict[str, tuple[type[MdsdError], Values]] = {
+        "target_probs": (InvalidDistributionError, matrices),
+        "draft_probs": (InvalidDistributionError, matrices),
+        "draft_token_ids": (InvalidTokenError, token_rows),
+        "draft": (InvalidArgumentError, known),
+        "num_drafts": (InvalidArgumentError, COUNTS),
+        "verifier": (InvalidArgumentError, names("lottery", optmal="'optimal'")),
+        "rng": (InvalidArgumentError, SEEDS),
+        "uniforms": (InvalidArgumentError, UNIFORM_ROWS),
+    }
+    for call, arguments in usual.items():
+        function = getattr(mdsd, call, None)
+        if function is None:
+            continue  # not there yet
+        for parameter in inspect.signature(function).parameters:
+            error, values = tables[parameter]
+            yield rows(
+                call,
+                parameter,
+                lambda v, f=function, a=arguments, p=parameter: f(**{**a, p: v}),
+                error,
+                values,
+            )
+
+
+ROWS = [
+    row
+    for group in (
+        draft_rows,
+        plan_rows,
+        verifier_rows,
+        bound_rows,
+        filter_rows,
+        data_rows,
+        study_rows,
+        suite_rows,
+        batch_rows,
+    )
+    for made in group()
+    for row in made
+]
+
+
+def state_of(value: Any) -> Any:
+    """Give what must not change about an argument."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.flags.writeable, value.tobytes()
+    return repr(value)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_bad_input_is_refused(row):
+    before = state_of(row.value)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with pytest.raises(MdsdError) as caught:
+            row.run(row.value)
+    message = str(caught.value)
+    assert caught.type is row.error
+    assert [word for word in row.words if word not in message] == [], message
+    assert len(message.splitlines()) == 1, message
+    assert [str(warning.message) for warning in warned] == []
+    assert state_of(row.value) == before
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+LAWS = {"target_probs": [P, Q], "draft_probs": [Q, P]}
+NOT_SAVED = object()
+
+
+def saved(**changes: Any) -> dict[str, Any]:
+    """Give the arrays of a good file with some of them changed, or left out."""
+    return {k: v for k, v in {**LAWS, **changes}.items() if v is not NOT_SAVED}
+
+
+FILES: dict[str, tuple[dict[str, Any], type[MdsdError], tuple[str, ...]]] = {
+    "no_keys": ({"logits": [P]}, InvalidArgumentError, ("target_logits", "keys found: logits")),
+    "no_target": (saved(target_probs=NOT_SAVED), InvalidArgumentError, ("target_probs",)),
+    "no_draft": (saved(draft_probs=NOT_SAVED), InvalidArgumentError, ("draft_probs",)),
+    "two_targets": (saved(target_logits=[P, Q]), InvalidArgumentError, ("target_logits",)),
+    "two_drafts": (saved(draft_logits=[P, Q]), InvalidArgumentError, ("draft_logits",)),
+    "objects": (
+        saved(target_probs=np.array([[0.5, None]], dtype=object)),
+        InvalidDistributionError,
+        ("target_probs", "Object arrays"),
+    ),
+    "strings": (saved(target_probs=[["a", "b"]]), InvalidDistributionError, ("target_probs", "U1")),
+    "complex": (
+        saved(draft_probs=[[1j, 0j]]),
+        InvalidDistributionError,
+        ("draft_probs", "complex"),
+    ),
+    "bool": (saved(draft_probs=[[True, False]]), InvalidDistributionError, ("draft_probs", "bool")),
+    "target_vector": (saved(target_probs=P), InvalidDistributionError, ("target_probs", "(3,)")),
+    "target_cube": (
+        saved(target_probs=[[P, Q]]),
+        InvalidDistributionError,
+        ("target_probs", "(1, 2, 3)"),
+    ),
+    "draft_vector": (saved(draft_probs=Q), InvalidDistributionError, ("draft_probs", "(3,)")),
+    "no_positions": (
+        saved(target_probs=np.zeros((0, 3)), draft_probs=np.zeros((0, 3))),
+        InvalidDistributionError,
+        ("target_probs", "empty"),
+    ),
+    "no_models": (
+        saved(draft_probs=np.zeros((0, 2, 3))),
+        InvalidDistributionError,
+        ("draft_probs",),
+    ),
+    "positions_differ": (
+        saved(draft_probs=[Q]),
+        InvalidDistributionError,
+        ("draft_probs", "1", "2"),
+    ),
+    "tokens_differ": (
+        saved(draft_probs=[[0.5, 0.5]] * 2),
+        InvalidDistributionError,
+        ("draft_probs", "2", "3"),
+    ),
+    "nan": (
+        saved(target_probs=[P, [NAN, 0.5, 0.5]]),
+        InvalidDistributionError,
+        ("target_probs row 1", "index 0", "nan"),
+    ),
+    "negative": (
+        saved(draft_probs=[Q, [0.6, 0.5, -0.1]]),
+        InvalidDistributionError,
+        ("draft_probs row 1", "index 2", "-0.1"),
+    ),
+    "mass": (saved(draft_probs=[Q, [0.6, 0.5, 0.1]]), InvalidDistributionError, ("row 1", "1.2")),
+    "second_model": (
+        saved(draft_probs=[[P, Q], [Q, [0.6, 0.5, 0.1]]]),
+        InvalidDistributionError,
+        ("draft_probs[1] row 1", "1.2"),
+    ),
+    "logit_inf": (
+        {"target_logits": [[0.0, INF]], "draft_logits": [[0.0, 1.0]]},
+        InvalidDistributionError,
+        ("target_logits row 0", "index 1", "inf"),
+    ),
+    "logits_masked": (
+        {"target_logits": [[0.0, 1.0]], "draft_logits": [[-INF, -INF]]},
+        InvalidDistributionError,
+        ("draft_logits row 0", "empty support"),
+    ),
+    "too_few_names": (
+        saved(draft_probs=[LAWS["draft_probs"]] * 2, draft_names=["a"]),
+        InvalidArgumentError,
+        ("draft_names", "['a']"),
+    ),
+    "same_names": (
+        saved(draft_probs=[LAWS["draft_probs"]] * 2, draft_names=["a", "a"]),
+        InvalidArgumentError,
+        ("draft_names", "['a', 'a']"),
+    ),
+    "number_names": (saved(draft_names=[1]), InvalidArgumentError, ("draft_names", "[1]")),
+    "names_of_two_lines": (saved(draft_names=["a\nb"]), InvalidArgumentError, ("draft_names",)),
+    "empty_name": (saved(draft_names=[""]), InvalidArgumentError, ("draft_names",)),
+    "name_with_comma": (saved(draft_names=["a,b"]), InvalidArgumentError, ("draft_names", "a,b")),
+    "token_ids_shape": (
+        saved(token_ids=[[0, 1, 2]]),
+        InvalidArgumentError,
+        ("token_ids", "(1, 3)"),
+    ),
+    "token_ids_float": (
+        saved(token_ids=[[0.0, 1.0, 2.0]] * 2),
+        InvalidArgumentError,
+        ("token_ids", "float64"),
+    ),
+    "token_ids_bool": (
+        saved(token_ids=[[True, False, True]] * 2),
+        InvalidArgumentError,
+        ("token_ids", "bool"),
+    ),
+    "token_ids_negative": (
+        saved(token_ids=[[0, 1, 2], [0, 1, -7]]),
+        InvalidArgumentError,
+        ("token_ids", "-7"),
+    ),
+    "kept_mass_shape": (
+        saved(target_kept_mass=[1.0]),
+        InvalidArgumentError,
+        ("target_kept_mass", "(1,)"),
+    ),
+    "kept_mass_nan": (
+        saved(target_kept_mass=[1.0, NAN]),
+        InvalidArgumentError,
+        ("target_kept_mass", "nan"),
+    ),
+    "kept_mass_above_one": (
+        saved(draft_kept_mass=[[1.0, 2.5]]),
+        InvalidArgumentError,
+        ("draft_kept_mass", "2.5"),
+    ),
+    "provenance_text": (saved(provenance="mine"), InvalidArgumentError, ("provenance", "JSON")),
+    "provenance_list": (saved(provenance="[]"), InvalidArgumentError, ("provenance", "JSON")),
+}
+
+
+def contents(folder: Any) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_bad_file_is_refused(kind, tmp_path):
+    arrays, error, words = FILES[kind]
+    path = tmp_path / "mine.npz"
+    np.savez(path, **{key: np.array(value) for key, value in arrays.items()})
+    before = contents(tmp_path)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with pytest.raises(MdsdError) as caught:
+            mdsd.datasets.read_npz(path)
+    message = str(caught.value)
+    assert caught.type is error
+    assert [word for word in ("mine.npz", *words) if word not in message] == [], message
+    assert len(message.splitlines()) == 1, message
+    assert [str(warning.message) for warning in warned] == []
+    assert contents(tmp_path) == before
+
+
+COMMANDS = {
+    "missing_file": ("compare other.npz", "other.npz"),
+    "folder": ("compare .", "directory"),
+    "not_an_archive": ("bound text.npz", "text.npz"),
+    "unknown_verifier": ("compare mine.npz --verifier optmal", "optimal"),
+    "unknown_draft": ("bound mine.npz --draft greddy", "greedy"),
+    "unknown_model": ("bound mine.npz --draft-model draft_1", "draft_0"),
+    "empty_list": ("bound mine.npz --num-drafts ,", "--num-drafts"),
+    "no_positions": ("bound mine.npz --positions 0", "positions"),
+    "many_drafts": (
+        "bound mine.npz --draft greedy --num-drafts 99999999999999999999",
+        "num_drafts",
+    ),
+    "temperature": ("bound mine.npz --temperature -1", "-1"),
+    "top_p": ("bound mine.npz --top-p 0", "top_p"),
+    "ending": ("bound mine.npz --output x.txt", ".csv"),
+    "plot_ending": ("bound mine.npz --output x.csv --plot x.jpg", ".png"),
+    "no_folder": ("bound mine.npz --output x.csv --plot no/x.png", "no/x.png"),
+}
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_a_bad_command_leaves_nothing(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, word = COMMANDS[kind]
+    np.savez("mine.npz", **LAWS)
+    (tmp_path / "text.npz").write_text("no archive")
+    before = contents(tmp_path)
+    output = [] if "--output" in command else ["--output", "rows.csv", "--plot", "rows.png"]
+    result = CliRunner().invoke(main, [*command.split(), *output], prog_name="mdsd")
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert word in line
+    assert contents(tmp_path) == before
+
+
+# --- nothing is half-done after an error ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", PLANS)
+@pytest.mark.parametrize("method", ["verify", "verify_many"])
+def test_refused_tokens_draw_no_numbers(label, method):
+    plan, rng = PLANS[label], np.random.default_rng(0)
+    ids = [-1] * plan.draft.num_drafts
+    before = rng.bit_generator.state
+    with pytest.raises(InvalidTokenError):
+        getattr(plan, method)(ids if method == "verify" else [ids], rng)
+    assert rng.bit_generator.state == before
+
+
+@pytest.mark.parametrize("kind", DRAFTS)
+def test_refused_size_draws_no_numbers(kind):
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+    with pytest.raises(InvalidArgumentError):
+        DRAFTS[kind].sample(rng, -1)
+    assert rng.bit_generator.state == before
+
+
+@pytest.mark.parametrize("label", PLANS)
+def test_plans_work_after_an_error(label):
+    plan = PLANS[label]
+    ids, uniforms = plan.draft.sample(0, 5), np.full((5, plan.num_uniforms), 0.5)
+    before = plan.output_law(ids), plan.verify_many(ids, uniforms=uniforms).token_id
+    with pytest.raises(InvalidTokenError):
+        plan.output_law([[0] * plan.draft.num_drafts, [3] * plan.draft.num_drafts])
+    after = plan.output_law(ids), plan.verify_many(ids, uniforms=uniforms).token_id
+    assert [part.tolist() for part in after] == [part.tolist() for part in before]
+
+
+def test_global_numpy_state_is_left_alone():
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
+    with pytest.raises(InvalidTokenError):
+        PLANS["rrs"].verify([0, 9])
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
+
+
+# --- completeness --------------------------------------------------------------------------------
+
+CHECKED = "given by the library: called with arrays that were checked before"
+RECORD = "a record that the library fills in; nobody else has to make one"
+ANY_OBJECT = "any object is a fair question; the answer is False"
+TRUTH = "read as true or false, as Python does"
+ABSTRACT = "abstract: the classes derived from it are covered"
+
+DRAFT_CLASSES = ("DraftDistribution", *DRAFTS)
+EXEMPT: dict[tuple[str, str], str] = {
+    **{(f"{name}.is_possible", "draft_token_ids"): CHECKED for name in DRAFT_CLASSES},
+    **{(f"{name}.prefix_order", "target_probs"): CHECKED for name in DRAFT_CLASSES},
+    **{(f"{name}.best_prefix", "target_probs"): CHECKED for name in DRAFT_CLASSES},
+    **{(f"{name}.supports", "draft"): ANY_OBJECT for name in ("Verifier", *VERIFIERS)},
+    ("DraftDistribution.hit_probs", "order"): ABSTRACT,
+    ("DraftDistribution.sample", "rng"): ABSTRACT,
+    ("DraftDistribution.sample", "size"): ABSTRACT,
+    ("DraftDistribution.prob", "draft_token_ids"): ABSTRACT,
+    ("Verifier.plan", "target_probs"): ABSTRACT,
+    ("Verifier.plan", "draft"): ABSTRACT,
+    ("Verifier.num_uniforms", "draft"): ABSTRACT,
+    ("Plan", "target_probs"): CHECKED,
+    ("Plan", "draft"): CHECKED,
+    ("testing.check_plan", "attains_bound"): TRUTH,
+}
+RECORDS = (
+    "AcceptanceBound",
+    "BatchVerification",
+    "Verification",
+    "datasets.Dataset",
+    "studies.BoundRow",
+    "studies.CompareRow",
+    "studies.Missing",
+    "testing.Instance",
+)
+
+
+def public_callables() -> Iterator[tuple[str, Any]]:
+    """Walk over what `mdsd` and its public modules export, each thing under its shortest name."""
+    seen: set[int] = set()
+    modules = [(name, getattr(mdsd, name)) for name in mdsd.__all__]
+    folders = [("", mdsd), *((f"{n}.", m) for n, m in modules if isinstance(m, ModuleType))]
+    for prefix, module in folders:
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if isinstance(thing, ModuleType) or not callable(thing) or id(thing) in seen:
+                continue
+            seen.add(id(thing))
+            yield f"{prefix}{name}", thing
+
+
+def public_parameters() -> Iterator[tuple[str, str]]:
+    for name, thing in public_callables():
+        if isinstance(thing, type) and issubclass(thing, BaseException):
+            continue
+        found = {name: inspect.signature(thing)}
+        if isinstance(thing, type):
+            for method, function in inspect.getmembers(thing, callable):
+                if not method.startswith("_"):
+                    found[f"{name}.{method}"] = inspect.signature(function)
+        for call, signature in found.items():
+            yield from (
+                (call, parameter) for parameter in signature.parameters if parameter != "self"
+            )
+
+
+PUBLIC = list(dict.fromkeys(public_parameters()))
+COVERED = {(row.call, row.parameter) for row in ROWS}
+
+
+@pytest.mark.parametrize(("call", "parameter"), PUBLIC, ids=lambda part: part)
+def test_every_parameter_is_covered(call, parameter):
+    if call in RECORDS:
+        return
+    covered = (call, parameter) in COVERED
+    assert covered != ((call, parameter) in EXEMPT)
+
+
+def test_no_row_is_about_something_else():
+    assert (COVERED | set(EXEMPT)) - set(PUBLIC) == set()
+
+
+def test_ids_are_distinct():
+    ids = [str(row) for row in ROWS]
+    assert sorted({name for name in ids if ids.count(name) > 1}) == []
+
+
+def test_dates_are_not_read_as_numbers():
+    with pytest.raises(InvalidDistributionError, match="object"):
+        mdsd.SpecHubDraft([datetime.date(2024, 1, 1)])
