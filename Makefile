@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test lint tests wheel-tests bench clean
+.PHONY: demo test lint tests wheel-tests bench fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/mdsd compare
@@ -26,6 +26,10 @@ wheel-tests: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest benchmarks --benchmark-only -p no:xdist
+
+# 100,000 enumerable instances: about ten minutes on two cores.
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tools/fuzz.py --workers $(WORKERS)
 
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'mdsd needs Python 3.11 or newer: make PYTHON=...')"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -193,6 +194,12 @@ def _prefix(problem: _Problem) -> AcceptanceBound:
     return AcceptanceBound(value, np.flatnonzero(subset), "prefix", 0.0)
 
 
+_last_search: WeakKeyDictionary[
+    DraftDistribution, tuple[tuple[bytes, float, int | None], OrderLottery]
+] = WeakKeyDictionary()
+"""The last search of each draft distribution alive: the bound and the verifier share one."""
+
+
 def find_lottery(
     target_probs: FloatArray,
     draft: DraftDistribution,
@@ -215,6 +222,10 @@ def find_lottery(
     """
     from solvers.polymatroid import minimum_norm_lottery, norm_weights
 
+    request = (target_probs.tobytes(), tolerance, max_iterations)
+    known = _last_search.get(draft)
+    if known is not None and known[0] == request:
+        return known[1]
     default = type(draft).token_hit_probs is DraftDistribution.token_hit_probs
     if default and draft.vocab_size > MAX_DEFAULT_TOKEN_HITS:
         token_hits = np.ones(draft.vocab_size)  # V calls of hit_probs would outlast the search
@@ -224,7 +235,7 @@ def find_lottery(
     first = draft.prefix_order(target_probs)
     if first is None:
         first = ratio_order(target_probs, token_hits)
-    return minimum_norm_lottery(
+    found = minimum_norm_lottery(
         target_probs,
         draft.hit_probs,
         first,
@@ -232,6 +243,8 @@ def find_lottery(
         tolerance=tolerance,
         max_iterations=max_iterations,
     )
+    _last_search[draft] = request, found
+    return found
 
 
 def _submodular(problem: _Problem) -> AcceptanceBound:

@@ -213,7 +213,7 @@ def minimum_norm_lottery(
     iterations = 1
     while iterations < limit and bound.value - best.attained > tolerance:
         point = (selected - target_masses) * scale
-        order = np.argsort(point * scale, kind="stable")
+        order = np.argsort(point * scale)
         vertex = bound.vertex(order, hits)
         iterations += 1
         shifted = (vertex - target_masses) * scale

@@ -392,8 +392,7 @@ def draft_rows() -> Iterator[list[Row]]:
         counts = {k: v for k, v in COUNTS.items() if make is mdsd.WithReplacement or k != BEYOND}
         yield rows(kind, "draft_probs", lambda q, m=make: m(q, 2), InvalidDistributionError, PROBS)
         yield rows(kind, "num_drafts", lambda n, m=make: m(Q, n), InvalidArgumentError, counts)
-    probs = rows("SpecHubDraft", "draft_probs", mdsd.SpecHubDraft, InvalidDistributionError, PROBS)
-    yield probs
+    yield rows("SpecHubDraft", "draft_probs", mdsd.SpecHubDraft, InvalidDistributionError, PROBS)
     few = {"too_few": ([1.0, 0.0, 0.0], "1 token", "2")}
     for kind in ("WithoutReplacement", "GreedyDraft", "TopKDraft"):
         make = getattr(mdsd, kind)

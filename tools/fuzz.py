@@ -89,20 +89,21 @@ class Problem:
 
     def snippet(self, check: str, subject: str) -> str:
         """Source code that makes the instance and what failed on it."""
-        if subject in FORMULATIONS:
-            call = f"print(mdsd.acceptance_bound(target_probs, draft, method={subject!r}))"
-        elif subject == "draft":
+        if subject == "draft":
             call = "print(list(draft.tuples()))"
-        elif subject in mdsd.verifier_names():
-            call = (
-                f"plan = mdsd.get_verifier({subject!r}).plan(target_probs, draft)\n"
-                "mdsd.testing.check_plan(plan)"
-            )
+        elif subject in ("auto", *FORMULATIONS):
+            call = f"print(mdsd.acceptance_bound(target_probs, draft, method={subject!r}))"
         else:
             module, _, name = subject.partition(":")
+            made = f"mdsd.get_verifier({subject!r})"
+            imported = ""
+            if name:
+                made, imported = f"{name}()", f"from {module} import {name}\n"
             call = (
-                f"from {module} import {name}\n\n"
-                f"mdsd.testing.check_plan({name}().plan(target_probs, draft))"
+                f"{imported}plan = {made}.plan(target_probs, draft)\n"
+                "bound = mdsd.acceptance_bound(target_probs, draft)\n"
+                "print(plan.acceptance_rate, plan.gap, bound.value)\n"
+                "mdsd.testing.check_plan(plan)"
             )
         return (
             f"# {check}\nimport mdsd\n\ntarget_probs = {self.target_probs}\ndraft = {self.recipe}\n"
@@ -334,7 +335,7 @@ def run_chunk(seed: int, chunk: int, count: int, extra: str | None) -> Report:
         try:
             draft = problem.recipe.build()
             tuples = check_draft(report, problem, draft, rng)
-            subject = "bound"
+            subject = "auto"
             bound = check_bounds(report, problem, draft, tuples, chunk * CHUNK + number)
             for subject, verifier in verifiers:
                 if verifier.supports(draft):

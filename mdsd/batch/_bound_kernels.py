@@ -11,7 +11,7 @@ from mdsd._typing import AnyArray, FloatArray, IntArray
 from solvers.hitting import _SCALE, _prefix_hits
 from solvers.prefix import prefix_with_replacement
 
-__all__ = ["DETERMINISTIC", "TOP_AND_ONE", "WITHOUT", "WITH", "bound_rows"]
+__all__ = ["DETERMINISTIC", "TOP_AND_ONE", "WITH", "WITHOUT", "bound_rows"]
 
 WITH, WITHOUT, TOP_AND_ONE, DETERMINISTIC = range(4)
 """Laws of the drafts: with replacement, without, the top n - 1 and one more, the top n."""

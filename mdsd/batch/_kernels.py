@@ -296,7 +296,7 @@ def _spechub_row(
     left: AnyArray,
     tail: AnyArray,
 ) -> int:
-    """The other token, then the hub, each against what the earlier cases left of p.
+    """Test the other token, then the hub, each against what the earlier cases left of p.
 
     Off the hub the first case takes ``min(p, q)`` and both together take ``min(p, (1 + c) q)``,
     with c the mass of the hub over that of the others.
@@ -433,7 +433,7 @@ def _kseq_row(
     ids: IntArray,
     uniforms: FloatArray,
 ) -> int:
-    """The same test ``u < p / (rho q)`` for every draft, then ``(p - rho q)+``."""
+    """Make the same test ``u < p / (rho q)`` of every draft, then draw from ``(p - rho q)+``."""
     n = len(ids)
     low, high = 1.0, float(n)
     known = False
@@ -501,7 +501,7 @@ def verify_rows(
         Filled for the rows ``start .. stop - 1``: the emitted token, or `UNSURE`.
     start, stop : int
     """
-    size = target.shape[1] if rule == SINGLE_LAST or rule == SPECHUB else 0
+    size = target.shape[1] if rule in (SINGLE_LAST, SPECHUB) else 0
     tail = np.empty(size, dtype=drafted.dtype)
     left = np.empty(size)
     for r in range(start, stop):
@@ -514,7 +514,7 @@ def verify_rows(
             tokens[r] = _rrs_row(x, x_mass, y, y_mass, row[:1], numbers, False)
         elif rule == SINGLE_LAST:
             tokens[r] = _greedy_row(x, x_mass, y, row, numbers, tail)
-        elif rule == RRS_STEADY or rule == RRS_SHRINKING:
+        elif rule in (RRS_STEADY, RRS_SHRINKING):
             shrinking = rule == RRS_SHRINKING
             tokens[r] = _rrs_row(x, x_mass, y, y_mass, row, numbers, shrinking)
         elif rule == KSEQ:

@@ -95,7 +95,7 @@ def run_bound(
     for visit in visits(dataset, settings, progress):
         drawable[visit.case] += 1
         tallies[visit.case].add(
-            partial(bound_value, visit),
+            partial(bound_value, visit, settings.search_tolerance),
             position=visit.position,
             tokens=visit.draft.vocab_size,
         )

@@ -130,7 +130,7 @@ class _Tallies:
     def add(self, visit: Visit, settings: Settings) -> None:
         place = {"position": visit.position, "tokens": visit.draft.vocab_size}
         self._positions += 1
-        self._bound.add(partial(bound_value, visit), **place)
+        self._bound.add(partial(bound_value, visit, settings.search_tolerance), **place)
         verifiers = settings.verifiers_at(visit.position)
         for index, tally in self._acceptance.items():
             tally.add(partial(_acceptance, verifiers[index], visit), **place)

@@ -116,9 +116,9 @@ def probe_draft(case: Case) -> DraftDistribution:
     return _BUILDERS[case.draft]([law] * len(case.draft_models), case.num_drafts)
 
 
-def bound_value(visit: Visit) -> float:
+def bound_value(visit: Visit, tolerance: float) -> float:
     """Compute the acceptance bound at a visited position."""
-    return acceptance_bound(visit.target_probs, visit.draft).value
+    return acceptance_bound(visit.target_probs, visit.draft, tolerance=tolerance).value
 
 
 def visits(

@@ -23,6 +23,12 @@ __all__ = ["MONTE_CARLO_PATHS", "Settings", "bound_settings", "compare_settings"
 MONTE_CARLO_PATHS = 1024
 """Rejection paths where an acceptance rate is estimated; positions average the noise out."""
 
+SEARCH_TOLERANCE = 1e-4
+"""Certified gap at which searches stop on large vocabularies: far below any standard error."""
+
+EXACT_TOKENS = 512
+"""Largest vocabulary at which searches go on to rounding level instead."""
+
 T = TypeVar("T")
 
 
@@ -43,6 +49,8 @@ class Settings:
     positions : int
         How many positions, counted from the first.
     seed : int
+    search_tolerance : float
+        Gap at which the search for an optimal lottery stops.
     cases : tuple of Case
         All that follows from it, in the order of the rows.
     """
@@ -56,6 +64,7 @@ class Settings:
     top_p: float
     positions: int
     seed: int
+    search_tolerance: float
     cases: tuple[Case, ...]
 
     def describe(self, data: str) -> dict[str, Any]:
@@ -79,7 +88,7 @@ class Settings:
         if self.verifiers:
             described["verifiers"] = [verifier_label(verifier) for verifier in self.verifiers]
             described["monte_carlo_paths"] = MONTE_CARLO_PATHS
-        return described | {"seed": self.seed}
+        return described | {"search_tolerance": self.search_tolerance, "seed": self.seed}
 
     def verifiers_at(self, position: int) -> tuple[Verifier, ...]:
         """Make the verifiers for one position.
@@ -91,6 +100,7 @@ class Settings:
         options = {
             "seed": int(sequence.generate_state(1, np.uint64)[0]),
             "monte_carlo_paths": MONTE_CARLO_PATHS,
+            "tolerance": self.search_tolerance,
         }
         return tuple(_make_verifier(verifier, options) for verifier in self.verifiers)
 
@@ -100,7 +110,7 @@ def verifier_label(verifier: str | Verifier) -> str:
     return verifier if isinstance(verifier, str) else verifier.name
 
 
-def _make_verifier(verifier: str | Verifier, options: dict[str, int]) -> Verifier:
+def _make_verifier(verifier: str | Verifier, options: dict[str, float]) -> Verifier:
     if not isinstance(verifier, str):
         return verifier
     taken = _parameters(verifier)
@@ -166,6 +176,7 @@ def bound_settings(
         if positions is None
         else min(int(positions), dataset.num_positions),
         seed=int(seed),
+        search_tolerance=SEARCH_TOLERANCE if dataset.vocab_size > EXACT_TOKENS else 1e-9,
         cases=_cases(models, chosen, temperatures, used, counts),
     )
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, find, given, settings
 
 import mdsd
 from mdsd import (
@@ -32,12 +36,16 @@ from mdsd.testing import (
     check_plan,
     check_verifier,
     chi_square_p_value,
+    draft_distributions,
     drafts_of,
     enumerated_acceptance,
     enumerated_law,
     instances,
+    probability_vectors,
+    problems,
     random_probs,
 )
+from mdsd.testing._instances import DraftRecipe
 from mdsd.verifiers.base import SelectionPlan, Verifier
 from mdsd.verifiers.kseq import KSeqPlan
 from mdsd.verifiers.naive import NaivePlan
@@ -809,3 +817,215 @@ def test_without_replacement_over_the_whole_support_is_checked():
     plan = mdsd.get_verifier("optimal").plan(P, WithoutReplacement(Q, 3))
     check_plan(plan, attains_bound=True)
     assert plan.acceptance_rate == pytest.approx(1.0, abs=1e-9)
+
+
+# --- strategies ----------------------------------------------------------------------------------
+
+SEARCH = settings(
+    max_examples=5000,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def first_with(strategy: Any, condition: Any) -> Any:
+    """The example that a strategy shrinks to."""
+    return find(strategy, condition, settings=SEARCH)
+
+
+class TestProbabilityVectors:
+    @given(probability_vectors())
+    @settings(derandomize=True, database=None, deadline=None)
+    def test_is_a_law(self, probs):
+        assert probs.dtype == np.float64
+        assert probs.shape[0] in range(1, 7)
+        assert (probs >= 0.0).all()
+        assert probs.sum() == pytest.approx(1.0, abs=1e-14)
+        mdsd.WithReplacement(probs, 1)
+
+    @pytest.mark.parametrize(
+        "condition",
+        [
+            pytest.param(lambda p: (p == 0.0).sum() == 2, id="exact-zeros"),
+            pytest.param(lambda p: len(np.unique(p[p > 0])) < (p > 0).sum(), id="exact-ties"),
+            pytest.param(lambda p: p.max() == 1.0 and (p == 0.0).sum() == 3, id="point-mass"),
+            pytest.param(lambda p: p[2] == 1.0 and (p == 0.0).sum() == 3, id="another-point-mass"),
+            pytest.param(lambda p: 1e-13 < 1 - p.max() < 1e-11, id="peaked"),
+            pytest.param(lambda p: p.min() > 1e-99 and p.max() / p.min() > 1e29, id="30-decades"),
+            pytest.param(lambda p: ((p > 0) & (p < 2.2e-308)).any(), id="subnormal"),
+            pytest.param(lambda p: ((p > 0) & (p < 2.2e-308)).sum() == 3, id="three-subnormal"),
+            pytest.param(lambda p: 0.0 < np.ptp(p) < 1e-8, id="nearly-flat"),
+            pytest.param(lambda p: np.ptp(p) == 0.0, id="flat"),
+            pytest.param(lambda p: len(np.unique(np.round(p, 3))) == 4, id="generic"),
+        ],
+    )
+    def test_every_kind_occurs(self, condition):
+        assert condition(first_with(probability_vectors(4), condition))
+
+    def test_every_size_occurs(self):
+        for size in (1, 6):
+            assert len(first_with(probability_vectors(), lambda p, size=size: len(p) == size))
+
+    def test_shrinks_to_one_token(self):
+        assert first_with(probability_vectors(), lambda p: True).tolist() == [1.0]
+
+    def test_shrinks_to_small_fractions(self):
+        # Two tokens of which the second is likelier, and neither impossible.
+        found = first_with(probability_vectors(), lambda p: len(p) > 1 and p[1] > p[0] > 0)
+        assert found.tolist() == pytest.approx([1 / 3, 2 / 3])
+
+    @given(probability_vectors(4, min_support=3))
+    @settings(derandomize=True, database=None, deadline=None)
+    def test_support(self, probs):
+        assert np.count_nonzero(probs) >= 3
+
+    def test_impossible_support(self):
+        with pytest.raises(InvalidArgumentError, match="min_support is 3"):
+            probability_vectors(2, min_support=3)
+
+
+class TestDraftDistributions:
+    @pytest.mark.parametrize(
+        ("name", "n"),
+        [
+            *((name, 3) for name in ("with_replacement", "without_replacement", "independent")),
+            *((name, 3) for name in ("greedy", "top_k", "explicit")),
+            ("spechub", 2),
+        ],
+    )
+    def test_every_kind_occurs(self, name, n):
+        def wanted(draft):
+            return draft.name == name and draft.num_drafts == n
+
+        assert wanted(first_with(draft_distributions(), wanted))
+
+    @given(draft_distributions(4, 2, kinds=("top_k", "spechub")))
+    @settings(derandomize=True, database=None, deadline=None)
+    def test_sizes_and_kinds(self, draft):
+        assert draft.vocab_size == 4
+        assert draft.num_drafts == 2
+        assert draft.name in ("top_k", "spechub")
+
+    @given(draft_distributions(2, max_num_drafts=5))
+    @settings(derandomize=True, database=None, deadline=None)
+    def test_distinct_drafts_fit_the_vocabulary(self, draft):
+        if draft.name in ("without_replacement", "greedy", "top_k", "spechub"):
+            assert draft.num_drafts <= 2
+
+    def test_shrinks_to_the_least(self):
+        found = first_with(draft_distributions(), lambda draft: True)
+        assert (found.name, found.num_drafts, found.vocab_size) == ("with_replacement", 1, 1)
+
+    def test_prints_the_call_that_makes_it(self):
+        @settings(SEARCH, report_multiple_bugs=False)
+        @given(draft_distributions(kinds=("with_replacement",)))
+        def fails(draft):
+            assert draft.num_drafts < 2
+
+        with pytest.raises(AssertionError) as caught:
+            fails()
+        assert "WithReplacement([1.0], 2)" in "".join(caught.value.__notes__)
+
+    def test_unknown_kind(self):
+        with pytest.raises(InvalidArgumentError, match="kinds holds 'beam'"):
+            draft_distributions(kinds=("beam",))
+
+    @pytest.mark.parametrize(
+        "sizes",
+        [{"num_drafts": 3, "kinds": ("spechub",)}, {"vocab_size": 1, "kinds": ("spechub",)}],
+    )
+    def test_impossible_sizes(self, sizes):
+        with pytest.raises(InvalidArgumentError, match="none of the draft distributions"):
+            draft_distributions(**sizes)
+
+
+class TestProblems:
+    def test_target_can_be_the_draft(self):
+        def same(problem):
+            return len(problem.target_probs) == 3 and (
+                problem.target_probs.tolist() == problem.draft.draft_probs.tolist() != [1 / 3] * 3
+            )
+
+        first_with(problems(kinds=("with_replacement",)), same)
+
+    def test_target_can_be_next_to_the_draft(self):
+        def near(problem):
+            return 0.0 < np.abs(problem.target_probs - problem.draft.draft_probs).max() < 1e-11
+
+        first_with(problems(kinds=("with_replacement",)), near)
+
+    @given(problems())
+    @settings(derandomize=True, database=None, deadline=None)
+    def test_label_makes_the_same_problem(self, problem):
+        assert isinstance(problem, Instance)
+        target, draft = eval(problem.label, {"mdsd": mdsd})
+        assert target == problem.target_probs.tolist()
+        assert type(draft) is type(problem.draft)
+        assert [list(part) for part in draft.tuple_arrays()[0]] == [
+            list(part) for part in problem.draft.tuple_arrays()[0]
+        ]
+        assert draft.tuple_arrays()[1].tolist() == problem.draft.tuple_arrays()[1].tolist()
+
+    def test_shrinks_to_a_problem_to_read(self):
+        """K-SEQ misses the bound first on two tokens, two drafts and plain fractions."""
+
+        def misses(problem):
+            plan = KSeqVerifier().plan(problem.target_probs, problem.draft)
+            bound = mdsd.acceptance_bound(problem.target_probs, problem.draft)
+            return plan.acceptance_rate < bound.value - 1e-3
+
+        found = first_with(problems(kinds=("with_replacement",)), misses)
+        assert found.draft.num_drafts == 2
+        assert len(found.target_probs) <= 3
+        numbers = [*found.target_probs, *found.draft.draft_probs]
+        assert all(Fraction(float(x)).limit_denominator(12) == pytest.approx(x) for x in numbers)
+
+
+class TestWithoutHypothesis:
+    @pytest.mark.parametrize("strategy", [probability_vectors, draft_distributions, problems])
+    def test_strategies_say_what_to_install(self, strategy, monkeypatch):
+        # Hypothesis' own plugin of pytest needs it again as soon as the test is over.
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "hypothesis", None)
+            with pytest.raises(ImportError, match="pip install hypothesis"):
+                strategy()
+
+    def test_everything_else_works(self):
+        code = (
+            "import sys; sys.modules['hypothesis'] = None; import mdsd; "
+            "mdsd.testing.check_verifier(mdsd.get_verifier('naive'), count=1); "
+            "from mdsd.testing import *; print(problems.__name__)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "problems\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "args", "options", "expected"),
+    [
+        (WithReplacement, ([0.1, 0.9], 2), {}, "mdsd.WithReplacement([0.1, 0.9], 2)"),
+        (
+            ExplicitDraft,
+            ([[0, 1]], [1.0]),
+            {"vocab_size": 2},
+            "mdsd.ExplicitDraft([[0, 1]], [1.0], vocab_size=2)",
+        ),
+    ],
+)
+def test_recipe_is_source_code(kind, args, options, expected):
+    recipe = DraftRecipe(kind, args, options)
+    assert str(recipe) == expected
+    assert recipe.build().tuple_arrays()[1].tolist() == (
+        eval(expected, {"mdsd": mdsd}).tuple_arrays()[1].tolist()
+    )
+
+
+def test_names_that_were_there_before_are_still_there():
+    for name in ("EXACT", "FALSE_ALARM", "CheckFailure", "Instance", "check_plan", "random_probs"):
+        assert hasattr(mdsd.testing, name)
+    assert set(mdsd.testing.__all__) <= set(dir(mdsd.testing))
+    assert callable(mdsd.testing.instances)
