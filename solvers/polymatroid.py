@@ -3,8 +3,8 @@
 Fix an order of the tokens and always select the drafted token that comes first in it: token i is
 then selected with mass ``f(A_k) - f(A_{k-1})``, a vertex of the base polytope of the hit function
 f. A lottery over orders selects with a convex combination m^ of vertices. If m^ - p has minimum
-Euclidean norm, the lottery accepts ``sum min(p, m^) = alpha*`` and {m^ < p} solves subset selection
-(Fujishige; Edmonds' min-max theorem). Wolfe's algorithm finds the point from prefix values of f
+Euclidean norm, the lottery accepts ``sum min(p, m^) = alpha*`` and H = {m^ > p} solves subset
+selection (Fujishige; Edmonds' min-max theorem). Wolfe's algorithm finds the point from prefix values of f
 along one order at a time, and every stop on the way is a valid lottery with a certified gap.
 """
 

@@ -61,7 +61,7 @@ class OptimalVerifier(Verifier):
     def _num_uniforms(self, draft: DraftDistribution) -> int:
         closed = _closed_form(draft)
         if closed is not None:
-            return closed.num_uniforms(draft)
+            return closed._num_uniforms(draft)
         return draft.num_drafts + 2 if isinstance(draft, WithReplacement) else 3
 
     def _plan(self, target_probs: FloatArray, draft: Any) -> Plan:
@@ -81,7 +81,9 @@ class OptimalVerifier(Verifier):
 
 def _closed_form(draft: DraftDistribution) -> Verifier | None:
     """Give the verifier that is optimal for this draft in closed form, if there is one."""
-    for verifier in (SingleDraftVerifier(), GreedyVerifier(), SpecHubVerifier()):
+    if draft.num_drafts == 1:
+        return SingleDraftVerifier()  # the law of the one draft is all it needs to know
+    for verifier in (GreedyVerifier(), SpecHubVerifier()):
         if verifier.supports(draft):
             return verifier
     # The top-k tokens are known beforehand: drawing from the target meets them with p(T).

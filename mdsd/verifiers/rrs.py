@@ -148,7 +148,7 @@ class PathRRSPlan(SequentialPlan):
             return float(min(1.0, np.minimum(p, q).sum())), 0.0
         if n == 2:
             return self._rate_of_pair(), 0.0
-        if float(np.count_nonzero(q)) ** (n - 1) <= _MAX_PATHS:
+        if (n - 1) * np.log(np.count_nonzero(q)) <= np.log(_MAX_PATHS):
             return min(1.0, max(0.0, 1.0 - paths.enumerate_rejection(self._tables, n))), 0.0
         rejected = paths.sample_rejection(
             self._tables, n, self._paths, generator(self._seed, "study")
@@ -186,7 +186,8 @@ class PathRRSPlan(SequentialPlan):
         from mdsd.verifiers._rejection_paths import path_caps
 
         cap = path_caps(self._tables, row[np.newaxis])[1][0]
-        return np.asarray(np.maximum(self.target_probs - cap * self._draft_probs, 0.0))
+        left = np.maximum(self.target_probs - cap * self._draft_probs, 0.0)
+        return residual_or_target(left, self.target_probs)
 
     def marginal_law(self) -> FloatArray:
         """Law of the emitted token, followed along the likeliest rejection path.

@@ -116,7 +116,7 @@ class TestRRSWithoutReplacement:
         exact = mdsd.RRSVerifier().plan(target, draft)
         assert exact.acceptance_stderr == 0.0
         expected = exact.acceptance_rate
-        monkeypatch.setattr("mdsd.verifiers.rrs._MAX_PATHS", 0)
+        monkeypatch.setattr("mdsd.verifiers.rrs._MAX_PATHS", 1)
         sampled = mdsd.RRSVerifier(monte_carlo_paths=20_000, seed=3).plan(target, draft)
         assert sampled.acceptance_stderr > 0.0
         # Five standard errors: a false alarm in 1.7 million, and the seed is fixed.
@@ -196,10 +196,62 @@ def test_optimal_with_replacement_attains_the_bound(num_drafts, kind):
         assert np.abs(plan.marginal_law() - plan.target_probs).sum() < 2e-12
 
 
-def test_optimal_lottery_is_limited_and_says_so():
-    q = np.full(600, 1 / 600)
-    with pytest.raises(mdsd.UnsupportedError, match="up to 512 tokens so far; this one has 600"):
-        mdsd.OptimalVerifier().plan(q, mdsd.WithoutReplacement(q, 2))
+@pytest.mark.parametrize("name", ["without_replacement", "independent"])
+def test_optimal_lottery_at_a_few_thousand_tokens(name):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=3000) * 3
+    target = mdsd.probs_from_logits(logits)
+    vectors = [mdsd.probs_from_logits(logits + rng.normal(size=3000)) for _ in range(3)]
+    if name == "independent":
+        draft = mdsd.IndependentDrafts(vectors)
+    else:
+        draft = mdsd.WithoutReplacement(vectors[0], 3)
+    plan = mdsd.OptimalVerifier().plan(target, draft)
+    bound = mdsd.acceptance_bound(target, draft)
+    assert plan.gap < 1e-3
+    assert bound.value - plan.acceptance_rate <= plan.gap + 1e-12
+    assert np.abs(plan.marginal_law() - target).sum() / 2 < 1e-12
+    seen = plan.verify_many(draft.sample(1, 2000), 2)
+    rate = plan.acceptance_rate
+    # Five standard deviations, and the seeds are fixed.
+    slack = 5 * np.sqrt(rate * (1 - rate) / 2000) + plan.gap
+    assert abs((seen.accept_index >= 0).mean() - rate) < slack
+
+
+class TestOneDraft:
+    """With one draft its own law is all that counts, whatever class declares it."""
+
+    DRAFTS = {
+        "with": mdsd.WithReplacement(Q, 1),
+        "without": mdsd.WithoutReplacement(Q, 1),
+        "independent": mdsd.IndependentDrafts([Q]),
+        "greedy": mdsd.GreedyDraft(Q, 1),
+        "explicit": mdsd.ExplicitDraft([[0], [1], [2]], Q, vocab_size=3),
+    }
+
+    @pytest.mark.parametrize("draft", DRAFTS.values(), ids=DRAFTS)
+    def test_optimal_is_single_draft_verification(self, draft):
+        plan = mdsd.OptimalVerifier().plan(P, draft)
+        assert plan.num_uniforms == mdsd.OptimalVerifier().num_uniforms(draft) == 2
+        assert plan.gap == 0.0
+        assert plan.acceptance_rate == pytest.approx(0.7, abs=1e-15)
+        check_plan(plan, attains_bound=True)
+
+
+def test_rrs_without_replacement_when_nothing_is_left():
+    """Target and draft an ulp apart: rounding leaves a residual of zeros."""
+    rng = np.random.default_rng(11)
+    for _ in range(300):
+        draft_probs = rng.dirichlet(np.ones(int(rng.integers(4, 9))))
+        target = np.nextafter(draft_probs, rng.integers(0, 2, len(draft_probs)).astype(float))
+        plan = mdsd.RRSVerifier().plan(target, mdsd.WithoutReplacement(draft_probs, 3))
+        check_plan(plan)
+
+
+def test_rrs_without_replacement_of_many_drafts():
+    q = np.full(2000, 1 / 2000)
+    plan = mdsd.RRSVerifier(monte_carlo_paths=10).plan(q, mdsd.WithoutReplacement(q, 300))
+    assert plan.acceptance_rate == pytest.approx(1.0, abs=1e-12)
 
 
 def test_lottery_stopped_early_is_lossless_and_honest():
