@@ -99,16 +99,18 @@ def _place(length: float, mass: float, lowest: float, power: int, cut: float) ->
         else:
             high = start
         end = start + length
-        derivative = power * (1.0 - start) ** (power - 1)
         if end < cut:
-            derivative -= power * (1.0 - end) ** (power - 1)
+            # g'(start) - g'(end), which would cancel for short intervals.
+            derivative = 0.0
+            if power > 1:
+                derivative = power * length * _mean_slope(start, end, power - 1)
+        else:
+            derivative = power * (1.0 - start) ** (power - 1)
         step = excess / derivative if derivative > 0.0 else 0.0
         following = start + step
         if not low <= following <= high or step == 0.0:
             following = 0.5 * (low + high)
-        if abs(following - start) <= 1e-17 + 1e-16 * start or following == start:
-            return following
-        if high - low <= 1e-16 * high:
+        if abs(following - start) <= 4e-16 or high - low <= 1e-16 * high:
             return following
         start = following
     return start

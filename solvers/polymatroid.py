@@ -4,8 +4,8 @@ Fix an order of the tokens and always select the drafted token that comes first 
 then selected with mass ``f(A_k) - f(A_{k-1})``, a vertex of the base polytope of the hit function
 f. A lottery over orders selects with a convex combination m^ of vertices. If m^ - p has minimum
 Euclidean norm, the lottery accepts ``sum min(p, m^) = alpha*`` and H = {m^ > p} solves subset
-selection (Fujishige; Edmonds' min-max theorem). Wolfe's algorithm finds the point from prefix values of f
-along one order at a time, and every stop on the way is a valid lottery with a certified gap.
+selection (Fujishige; Edmonds' min-max theorem). Wolfe's algorithm finds the point from prefix
+values of f along one order at a time; every stop on the way is a valid lottery, its gap certified.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import qr_delete, solve_triangular
 
 from solvers._typing import BoolArray, FloatArray, IntArray
@@ -31,7 +32,7 @@ class OrderLottery:
 
     Attributes
     ----------
-    orders : ndarray of int64, shape (K, V)
+    orders : ndarray of int32, shape (K, V)
         Priority orders, first token first.
     weights : ndarray, shape (K,)
         Probability of each order.
@@ -47,7 +48,7 @@ class OrderLottery:
         Orders evaluated.
     """
 
-    orders: IntArray
+    orders: NDArray[np.int32]
     weights: FloatArray
     selected: FloatArray
     attained: float
@@ -73,18 +74,42 @@ class _Corral:
     def __init__(self, vertex: FloatArray, order: IntArray, origin: FloatArray, scale: FloatArray):
         self._origin, self._scale = origin, scale
         self.vertices = [vertex]
-        self.orders = [order]
+        self.orders = [order.astype(np.int32)]  # the search holds one for every vertex
         self.weights = np.ones(1)
+        # Q stands in a buffer with room for further columns, so that adding one copies no others.
+        self._buffer = np.empty((len(vertex), 8), order="F")
         self._factorise()
 
     def _factorise(self) -> None:
         self._base = int(np.argmax(self.weights))
-        base = self.vertices[self._base]
-        others = [v for k, v in enumerate(self.vertices) if k != self._base]
-        columns = np.empty((len(base), len(others)), order="F")
-        for k, vertex in enumerate(others):
-            columns[:, k] = (vertex - base) * self._scale
-        self._q, self._r = np.linalg.qr(columns)
+        self._q = self._buffer[:, :0]
+        self._r = np.empty((0, 0))
+        for k in range(len(self.vertices)):
+            if k != self._base:
+                self._append(self.vertices[k], dependent_at=-1.0)
+
+    def _append(self, vertex: FloatArray, *, dependent_at: float) -> bool:
+        """Extend the factorisation by a vertex, unless it is dependent to that relative degree."""
+        column = (vertex - self.vertices[self._base]) * self._scale
+        norm, count = float(np.linalg.norm(column)), self._q.shape[1]
+        share = self._q.T @ column
+        column -= self._q @ share
+        again = self._q.T @ column
+        column -= self._q @ again
+        length = float(np.linalg.norm(column))
+        if count >= len(column) or length <= dependent_at * norm:
+            return False
+        if count == self._buffer.shape[1]:
+            self._buffer = np.empty((len(column), 2 * count), order="F")
+            self._buffer[:, :count] = self._q
+        length = max(length, np.finfo(np.float64).tiny)
+        self._buffer[:, count] = column / length
+        self._q = self._buffer[:, : count + 1]
+        enlarged = np.zeros((count + 1, count + 1))
+        enlarged[:count, :count], enlarged[:count, count] = self._r, share + again
+        enlarged[count, count] = length
+        self._r = enlarged
+        return True
 
     def selected(self) -> FloatArray:
         """Give the point as a vector of selection masses."""
@@ -95,22 +120,10 @@ class _Corral:
 
     def add(self, vertex: FloatArray, order: IntArray) -> bool:
         """Let a vertex enter; False if it is affinely dependent on the others."""
-        column = (vertex - self.vertices[self._base]) * self._scale
-        count = self._q.shape[1]
-        share = self._q.T @ column
-        rest = column - self._q @ share
-        again = self._q.T @ rest
-        rest -= self._q @ again
-        length = float(np.linalg.norm(rest))
-        if count >= len(column) or length <= 1e-13 * float(np.linalg.norm(column)):
+        if not self._append(vertex, dependent_at=1e-13):
             return False
-        self._q = np.column_stack([self._q, rest / length])
-        enlarged = np.zeros((count + 1, count + 1))
-        enlarged[:count, :count], enlarged[:count, count] = self._r, share + again
-        enlarged[count, count] = length
-        self._r = enlarged
         self.vertices.append(vertex)
-        self.orders.append(order)
+        self.orders.append(order.astype(np.int32))
         self.weights = np.append(self.weights, 0.0)
         return True
 
@@ -122,9 +135,13 @@ class _Corral:
             return
         column = index - (index > self._base)
         self._base -= index < self._base
-        self._q, self._r = qr_delete(
+        q, self._r = qr_delete(
             self._q, self._r, column, which="col", overwrite_qr=True, check_finite=False
         )
+        count = q.shape[1]
+        if not np.shares_memory(q, self._buffer[:, :count]):
+            self._buffer[:, :count] = q
+        self._q = self._buffer[:, :count]
 
     def affine_minimiser(self) -> FloatArray:
         """Weights, summing to 1 but of any sign, of the point of least norm in the affine hull."""
@@ -181,7 +198,8 @@ def minimum_norm_lottery(
     tolerance : float, default 1e-9
         Stop as soon as the certified gap is at most this.
     max_iterations : int, optional
-        Most orders to evaluate; by default ``20 V + 100`` for up to 512 tokens, 60 beyond.
+        Most orders to evaluate; by default ``20 V + 100`` for up to 512 tokens, 60 for up to
+        20,000 and 8 beyond, which keeps memory under 40 arrays of length V.
 
     Returns
     -------
@@ -228,6 +246,7 @@ def minimum_norm_lottery(
         state = _State(target_masses, corral, selected)
         if state.attained > best.attained:
             best = state
+    del corral  # its factorisation is larger than the result
     return OrderLottery(
         orders=np.array(best.orders),
         weights=best.weights,
@@ -261,7 +280,9 @@ def norm_weights(target_masses: FloatArray, token_hits: FloatArray) -> FloatArra
 
 
 def _default_limit(vocab_size: int) -> int:
-    return 20 * vocab_size + 100 if vocab_size <= 512 else 60
+    if vocab_size <= 512:
+        return 20 * vocab_size + 100
+    return 60 if vocab_size <= 20_000 else 8
 
 
 class _Bound:

@@ -11,7 +11,7 @@ import pytest
 
 from solvers.hitting import prefix_hits
 from solvers.lp import solve_lp
-from solvers.polymatroid import OrderLottery, minimum_norm_lottery
+from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
 from solvers.transport import merge_tuples
 
 
@@ -112,7 +112,7 @@ def check_lottery(target: np.ndarray, law: Law, found: OrderLottery) -> None:
     size = len(target)
     count = len(found.weights)
     assert found.orders.shape == (count, size)
-    assert found.orders.dtype == np.int64
+    assert found.orders.dtype == np.int32
     np.testing.assert_array_equal(
         np.sort(found.orders, axis=1), np.tile(np.arange(size), (count, 1))
     )
@@ -133,7 +133,10 @@ def optimum_of(target: np.ndarray, law: Law) -> float:
 
 
 def solve(target: np.ndarray, law: Law, **options: object) -> OrderLottery:
-    return minimum_norm_lottery(target, law.hits, np.arange(len(target)), **options)
+    tokens = np.arange(len(target))
+    hits = np.array([law.hits(np.roll(tokens, -i))[1] for i in tokens])
+    weights = norm_weights(target, hits)
+    return minimum_norm_lottery(target, law.hits, tokens, weights, **options)
 
 
 @pytest.mark.parametrize(("law", "family", "n"), PROBLEMS)
@@ -201,7 +204,9 @@ def test_medium_size(law):
         "without": lambda order: prefix_hits(q[order], 3),
         "independent": lambda order: product_hits(vectors, order),
     }[law]
-    found = minimum_norm_lottery(target, hits, np.argsort(-target / q, kind="stable"))
+    tokens = np.arange(60)
+    weights = norm_weights(target, np.array([hits(np.roll(tokens, -i))[1] for i in tokens]))
+    found = minimum_norm_lottery(target, hits, np.argsort(-target / q, kind="stable"), weights)
     assert found.gap <= 1e-9
     assert found.selected.sum() == pytest.approx(1.0, abs=1e-13)
 
@@ -213,7 +218,7 @@ def test_target_equal_to_a_selection_mass_is_accepted_in_full(law, n):
     _, drafted = problem(law, "flat", n)
     order = np.arange(drafted.tuples.max() + 1)
     target = vertex_of(drafted, order)
-    found = minimum_norm_lottery(target, drafted.hits, order)
+    found = minimum_norm_lottery(target, drafted.hits, order, np.ones_like(target))
     assert found.attained == pytest.approx(1.0, abs=1e-13)
     assert found.gap <= 1e-9
     check_lottery(target, drafted, found)
@@ -241,7 +246,9 @@ def test_exact_ties(n):
 
 
 def test_one_token():
-    found = minimum_norm_lottery(np.ones(1), lambda order: np.array([0.0, 1.0]), np.arange(1))
+    found = minimum_norm_lottery(
+        np.ones(1), lambda order: np.array([0.0, 1.0]), np.arange(1), np.ones(1)
+    )
     assert (found.attained, found.upper, found.gap) == (1.0, 1.0, 0.0)
     assert found.orders.tolist() == [[0]]
 
@@ -284,4 +291,4 @@ def test_target_is_not_modified():
     target.setflags(write=False)
     first = np.arange(len(target))
     first.setflags(write=False)
-    assert minimum_norm_lottery(target, drafted.hits, first).gap <= 1e-9
+    assert minimum_norm_lottery(target, drafted.hits, first, np.ones_like(target)).gap <= 1e-9
