@@ -29,6 +29,7 @@ if getattr(_solvers, "__distribution__", None) != "mdsd":
     )
 
 from mdsd._version import __version__
+from mdsd.batch import BatchVerification, acceptance_bounds, verify_batch
 from mdsd.bounds import AcceptanceBound, acceptance_bound
 from mdsd.drafts import (
     DraftDistribution,
@@ -67,6 +68,7 @@ from mdsd.verifiers import (
 
 __all__ = [
     "AcceptanceBound",
+    "BatchVerification",
     "DraftDistribution",
     "ExplicitDraft",
     "GreedyDraft",
@@ -94,6 +96,7 @@ __all__ = [
     "WithoutReplacement",
     "__version__",
     "acceptance_bound",
+    "acceptance_bounds",
     "datasets",
     "drafts",
     "filter_probs",
@@ -103,6 +106,7 @@ __all__ = [
     "testing",
     "verifier_names",
     "verifiers",
+    "verify_batch",
 ]
 
 _LAZY_MODULES = ("datasets", "studies", "testing")

@@ -10,13 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import read_array, row_name
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.errors import InvalidDistributionError
 
-__all__ = ["MASS_TOLERANCE", "as_float_array", "check_probs", "check_same_vocab", "ratio_order"]
+__all__ = [
+    "MASS_TOLERANCE",
+    "as_float_array",
+    "check_probs",
+    "check_same_vocab",
+    "ratio_order",
+    "ratios",
+]
 
 MASS_TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-2}
 """Largest accepted distance of a probability vector's sum from 1, by the type it came in."""
+
+_MISSING_DRAFT = (
+    ": give the probabilities the tokens were drawn from "
+    "(a deterministic draft is a TopKDraft, an ExplicitDraft or a one-hot vector)"
+)
 
 
 def as_float_array(values: Any, name: str) -> tuple[AnyArray, str]:
@@ -32,7 +45,8 @@ def as_float_array(values: Any, name: str) -> tuple[AnyArray, str]:
     Returns
     -------
     tuple of (ndarray, str)
-        The array in its own type, and the name of the type whose mass tolerance applies.
+        The array in its own type, or in float64 if that is wider, and the name of the type whose
+        mass tolerance applies.
 
     Raises
     ------
@@ -41,26 +55,18 @@ def as_float_array(values: Any, name: str) -> tuple[AnyArray, str]:
     """
     if values is None:
         raise InvalidDistributionError(
-            f"{name} is missing: give the probabilities the tokens were drawn from "
-            "(a deterministic draft is a TopKDraft, an ExplicitDraft or a one-hot vector)"
+            f"{name} is missing{_MISSING_DRAFT if 'draft' in name else ''}"
         )
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise InvalidDistributionError(f"{name} cannot be read as an array: {error}") from None
+    array = read_array(values, name, InvalidDistributionError)
     kind = array.dtype.name
-    if array.dtype.kind == "f" or kind == "bfloat16":
-        # Wider than float64 is cut to it, and so is held to its tolerance.
-        return array, kind if kind in MASS_TOLERANCE else "float64"
+    if kind in MASS_TOLERANCE:
+        return array, kind
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return array.astype(np.float64), "float64"
     if array.dtype.kind in "iu":
         return array, "float64"
-    raise InvalidDistributionError(f"{name} holds {kind} values; probabilities are real numbers")
-
-
-def _name_entry(name: str, index: tuple[int, ...]) -> str:
-    *row, column = index
-    place = f" row {', '.join(map(str, row))}" if row else ""
-    return f"{name}{place}: index {column}"
+    raise InvalidDistributionError(f"{name} holds {kind} values; expected real numbers")
 
 
 def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
@@ -106,18 +112,16 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
     if probs.size and not (probs.min() >= 0.0 and np.isfinite(mass).all()):
         bad = np.argwhere(~((probs >= 0.0) & (probs < np.inf)))
         if len(bad):
-            index = tuple(int(i) for i in bad[0])
+            *row, column = index = tuple(bad[0])
             raise InvalidDistributionError(
-                f"{_name_entry(name, index)} is {float(probs[index])!r}; "
+                f"{row_name(name, row)}: index {column} is {float(probs[index])!r}; "
                 "probabilities are finite and not negative"
             )
     off = np.abs(mass - 1.0) > MASS_TOLERANCE[kind]
     if off.any():
-        row = np.argwhere(off)[0]
-        where = f"{name} row {', '.join(str(int(i)) for i in row)}" if ndim > 1 else name
-        total = mass[tuple(row)] if ndim > 1 else mass
+        where = tuple(np.argwhere(off)[0]) if ndim > 1 else ()
         raise InvalidDistributionError(
-            f"{where} sums to {float(total):.10g}, "
+            f"{row_name(name, where)} sums to {float(mass[where]):.10g}, "
             f"not to 1 within {MASS_TOLERANCE[kind]:g} ({kind})"
         )
     probs /= mass[..., np.newaxis]
@@ -140,6 +144,25 @@ def check_same_vocab(target_probs: FloatArray, vocab_size: int) -> None:
         )
 
 
+def ratios(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """Divide masses without a warning: ``x / 0`` is infinite, ``0 / 0`` is 0.
+
+    Parameters
+    ----------
+    numerator, denominator : ndarray
+        Masses >= 0, of shapes that broadcast.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ratios(np.array([0.0, 0.5, 0.5]), np.array([0.0, 0.0, 0.25])).tolist()
+    [0.0, inf, 2.0]
+    """
+    found = np.zeros(np.broadcast_shapes(numerator.shape, denominator.shape))
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.divide(numerator, denominator, out=found, where=numerator > 0.0)
+
+
 def ratio_order(numerator: FloatArray, denominator: FloatArray) -> IntArray:
     """Sort tokens by ``numerator / denominator``, largest first, ties to the lowest id.
 
@@ -153,9 +176,7 @@ def ratio_order(numerator: FloatArray, denominator: FloatArray) -> IntArray:
     [1, 0, 3, 2]
     """
     positive = numerator > 0.0
-    ratio = np.zeros_like(numerator)
-    with np.errstate(divide="ignore", over="ignore"):
-        np.divide(numerator, denominator, out=ratio, where=positive)
+    ratio = ratios(numerator, denominator)
     unbounded = np.isinf(ratio)
     # Tokens of ratio 0 or infinity, which filters make many of, need no sorting; among the others
     # ties are rare, and the stable sort that keeps them by id takes twice as long.

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mdsd._arguments import shown
 from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
 
@@ -44,7 +45,7 @@ def generator(
             np.random.SeedSequence(int(rng), spawn_key=(_STREAMS[stream],))
         )
     raise InvalidArgumentError(
-        f"rng is {rng!r}; expected a numpy.random.Generator, a seed >= 0, or None"
+        f"rng is {shown(rng)}; expected a numpy.random.Generator, a seed >= 0, or None"
     )
 
 

@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import read_array, row_name
 from mdsd._typing import BoolArray, IntArray
 from mdsd.errors import InvalidTokenError
 
 __all__ = ["check_token_ids", "refuse_impossible"]
-
-
-def _row_name(name: str, index: tuple[int, ...]) -> str:
-    return f"{name} row {', '.join(map(str, index))}" if index else name
 
 
 def check_token_ids(
@@ -47,10 +44,7 @@ def check_token_ids(
         If they are not integers (bool and float are refused, even whole ones), of the wrong
         shape, or outside ``0 .. V - 1``.
     """
-    try:
-        ids = np.asarray(draft_token_ids)
-    except (TypeError, ValueError) as error:
-        raise InvalidTokenError(f"{name} cannot be read as an array: {error}") from None
+    ids = read_array(draft_token_ids, name, InvalidTokenError)
     if ids.size == 0 and ids.dtype.kind == "f":
         ids = ids.astype(np.int64)  # an empty list reads as float64
     if ids.dtype.kind not in "iu":
@@ -66,7 +60,7 @@ def check_token_ids(
     if outside.any():
         index = tuple(int(i) for i in np.argwhere(outside)[0])
         raise InvalidTokenError(
-            f"{_row_name(name, index[:-1])}: id {ids[index]} at position {index[-1]} "
+            f"{row_name(name, index[:-1])}: id {ids[index]} at position {index[-1]} "
             f"is outside 0..{vocab_size - 1}"
         )
     return ids.astype(np.int64, copy=False)
@@ -92,7 +86,7 @@ def refuse_impossible(ids: IntArray, possible: BoolArray, draft_name: str) -> No
     if np.all(possible):
         return
     index = tuple(int(i) for i in np.argwhere(~np.asarray(possible))[0])
-    where = _row_name("draft_token_ids", index)
     raise InvalidTokenError(
-        f"{where}: {ids[index].tolist()} cannot be drawn from the {draft_name} draft distribution"
+        f"{row_name('draft_token_ids', index)}: {ids[index].tolist()} cannot be drawn from "
+        f"the {draft_name} draft distribution"
     )

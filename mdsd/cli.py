@@ -6,15 +6,17 @@ No logic of its own: options are checked, studies run, tables, files and plots m
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from mdsd._arguments import one_line
 from mdsd._version import __version__
 from mdsd.errors import MdsdError
 
@@ -50,12 +52,20 @@ class _Commands(click.Group):
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         try:
             result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-        except _Interrupted as error:
-            _fail(error.message, error.exit_code)
+            sys.stdout.flush()  # a full disk is often found out about only here
+        except (_Interrupted, click.Abort, KeyboardInterrupt):
+            _fail("interrupted", 130)
         except click.ClickException as error:
             _fail(error.format_message(), 2)
         except MdsdError as error:
             _fail(str(error), 2)
+        except MemoryError as error:
+            _fail(f"not enough memory: {error}".removesuffix(": "), 2)
+        except OSError as error:
+            _abandon_stdout()
+            if error.errno == errno.EPIPE:
+                sys.exit(1)
+            _fail(f"{error.filename or 'standard output'}: {error.strerror or error}", 2)
         sys.exit(result if isinstance(result, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -66,8 +76,14 @@ class _Commands(click.Group):
             raise _Interrupted("interrupted") from None
 
 
+def _abandon_stdout() -> None:
+    """Let Python's own flush at the end find a file that takes all."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"mdsd: {' '.join(message.split())}", err=True)
+    click.echo(f"mdsd: {one_line(message)}", err=True)
     sys.exit(code)
 
 
@@ -152,7 +168,11 @@ def _options(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
     return decorate
 
 
-@click.group(cls=_Commands, invoke_without_command=True)
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="mdsd", message="%(prog)s %(version)s")
 @click.pass_context
 def main(ctx: click.Context) -> None:

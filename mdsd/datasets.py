@@ -6,7 +6,6 @@ give a `Dataset`, whose arrays are checked, float64 and read-only.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import zipfile
@@ -21,7 +20,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd._probabilities import check_probs
+from mdsd._arguments import check_name, one_line, row_name, shown
+from mdsd._frozen import frozen
+from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
@@ -54,6 +55,10 @@ _READ_ERRORS = (
     zlib.error,
 )
 
+_ID_RANGE = (-1, np.inf, "token ids >= 0, or -1 at padding")
+_MASS_RANGE = (0.0, 1.0 + 1e-6, "masses in [0, 1]")
+"""Least and largest value, with room for rounding, and both in words."""
+
 _Number = TypeVar("_Number", np.float64, np.int64)
 
 
@@ -70,10 +75,11 @@ class Dataset:
     name : str
         Name of the data set, or the file's name without its ending.
     target_logits : ndarray of float64, shape (N, K)
-        The target's logits, or its probabilities where `target_kind` is "probs".
-        A logit of -inf is a token of probability 0; padding is one, too.
+        Despite its name the target's probabilities where `target_kind` is "probs", and its logits
+        where that is "logits" only: look before you apply a softmax. A logit of -inf is a token
+        of probability 0; padding is one, too.
     draft_logits : mapping of str to ndarray of float64, shape (N, K)
-        The same for each draft model, in the order of the file.
+        The same for each draft model, in the order of the file; `draft_kind` says which.
     token_ids : ndarray of int64, shape (N, K)
         The vocabulary id of each column, -1 at padding.
     target_kept_mass : ndarray of float64, shape (N,)
@@ -84,7 +90,7 @@ class Dataset:
     provenance : mapping
         Where the numbers come from; empty if the file does not say.
     target_kind, draft_kind : {"logits", "probs"}
-        What the arrays of that side hold.
+        Whether the arrays of that side hold logits or probabilities.
 
     Examples
     --------
@@ -156,10 +162,7 @@ def load(name: str) -> Dataset:
     >>> bool(data.target_kept_mass.mean() > 0.99)
     True
     """
-    if name not in _NAMES:
-        close = difflib.get_close_matches(str(name), _NAMES, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InvalidArgumentError(f"unknown data set {name!r}; known: {', '.join(_NAMES)}{hint}")
+    check_name("data set", name, _NAMES)
     with resources.as_file(resources.files("mdsd") / "data" / f"{name}.npz") as path:
         return read_npz(path)
 
@@ -203,8 +206,14 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     >>> data.target_kind, data.draft_kind, list(data.draft_logits)
     ('probs', 'logits', ['draft_0', 'draft_1'])
     """
-    path = Path(path)
-    arrays, found = _read_arrays(path)
+    try:
+        file = Path(path)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"path is {shown(path)} of type {type(path).__name__}; expected a str or os.PathLike"
+        ) from None
+    path = str(file) if str(file).isprintable() else repr(str(file))  # for messages from here on
+    arrays, found = _read_arrays(file, path)
     target_key, target_kind = _choose_key("target", found, path)
     draft_key, draft_kind = _choose_key("draft", found, path)
     target, drafts = arrays[target_key], arrays[draft_key]
@@ -227,7 +236,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     draft_mass = np.ones((num_drafts, num_positions))
     token_ids = np.broadcast_to(np.arange(vocab_size), target.shape)
     return Dataset(
-        name=path.stem,
+        name=file.stem,
         target_logits=checked_target,
         draft_logits=MappingProxyType(dict(zip(draft_names, checked_drafts, strict=True))),
         token_ids=_extra(arrays, "token_ids", token_ids, path),
@@ -241,32 +250,34 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     )
 
 
-def _read_arrays(path: Path) -> tuple[dict[str, AnyArray], list[str]]:
+def _read_arrays(file: Path, path: str) -> tuple[dict[str, AnyArray], list[str]]:
     """Read the arrays of `_KEYS` that an archive holds; also list all its keys, for messages."""
     try:
-        with path.open("rb") as stream:
+        with file.open("rb") as stream:
             # numpy would read an .npy file as well, and takes anything else for a pickle.
             is_archive = zipfile.is_zipfile(stream)
     except OSError as error:
         raise InvalidArgumentError(f"{path}: {error.strerror}") from None
+    except ValueError as error:  # a path that no system takes
+        raise InvalidArgumentError(f"{path}: {one_line(error)}") from None
     if not is_archive:
         raise InvalidArgumentError(f"{path}: is not an .npz archive; numpy.savez writes one")
 
     arrays: dict[str, AnyArray] = {}
     key = "archive"
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(file, allow_pickle=False) as archive:
             found = archive.files
             for key in sorted(_KEYS.intersection(found)):
                 # A member of the archive that is no array comes as bytes.
                 arrays[key] = np.asarray(archive[key])
     except _READ_ERRORS as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise InvalidDistributionError(f"{path}: {key} cannot be read: {reason}") from None
     return arrays, found
 
 
-def _choose_key(side: str, found: list[str], path: Path) -> tuple[str, Kind]:
+def _choose_key(side: str, found: list[str], path: str) -> tuple[str, Kind]:
     """Find the one key of a side, and what it holds."""
     keys: dict[str, Kind] = {f"{side}_logits": "logits", f"{side}_probs": "probs"}
     present = [key for key in keys if key in found]
@@ -279,7 +290,7 @@ def _choose_key(side: str, found: list[str], path: Path) -> tuple[str, Kind]:
 
 
 def _check_shapes(
-    target_key: str, target: AnyArray, draft_key: str, drafts: AnyArray, path: Path
+    target_key: str, target: AnyArray, draft_key: str, drafts: AnyArray, path: str
 ) -> None:
     """Check axes and types of both sides, and that they have the same positions and tokens."""
     sides = ((target_key, target, "(N, V)"), (draft_key, drafts, "(N, V) or (M, N, V)"))
@@ -309,7 +320,7 @@ def _check_probs(probs: AnyArray, label: str) -> FloatArray:
 
 
 def _check_logits(logits: AnyArray, label: str) -> FloatArray:
-    wide = np.array(logits, dtype=np.float64)
+    wide = np.array(as_float_array(logits, label)[0], dtype=np.float64)
     for bad, value in ((np.isnan(wide), "nan"), (wide == np.inf, "inf")):
         if bad.any():
             row, column = np.argwhere(bad)[0]
@@ -321,39 +332,51 @@ def _check_logits(logits: AnyArray, label: str) -> FloatArray:
         raise InvalidDistributionError(
             f"{label} row {masked[0]} has empty support: every logit is -inf"
         )
-    wide.setflags(write=False)
-    return wide
+    return frozen(wide)
 
 
-def _draft_names(arrays: Mapping[str, AnyArray], num_drafts: int, path: Path) -> list[str]:
+def _draft_names(arrays: Mapping[str, AnyArray], num_drafts: int, path: str) -> list[str]:
     if "draft_names" not in arrays:
         return [f"draft_{model}" for model in range(num_drafts)]
     given = arrays["draft_names"]
     if given.dtype.kind != "U" or given.shape != (num_drafts,) or len(set(given)) < num_drafts:
         raise InvalidArgumentError(
             f"{path}: draft_names must be {num_drafts} different strings, one for each draft model;"
-            f" got {given.tolist()!r}"
+            f" got {shown(given.tolist())}"
         )
+    for name in given.tolist():
+        # The command line takes lists of names, and tables and files hold them.
+        if name != name.strip() or not name or not name.isprintable() or "," in name:
+            raise InvalidArgumentError(
+                f"{path}: draft_names holds {shown(name)}; expected printable names without commas"
+            )
     return [str(name) for name in given]
 
 
 def _extra(
-    arrays: Mapping[str, AnyArray], key: str, default: NDArray[_Number], path: Path
+    arrays: Mapping[str, AnyArray], key: str, default: NDArray[_Number], path: str
 ) -> NDArray[_Number]:
-    """Read an optional array, of the shape and the kind of type (integer, float) of its default."""
+    """Read token ids or kept masses, of the shape and the kind of type of their default."""
     values = arrays.get(key, default)
-    if values.shape != default.shape or not np.can_cast(values.dtype, default.dtype):
+    castable = np.can_cast(values.dtype, default.dtype) and values.dtype.kind != "b"
+    if values.shape != default.shape or not castable:
         raise InvalidArgumentError(
             f"{path}: {key} has shape {values.shape} of {values.dtype}; "
             f"expected {default.shape} of {default.dtype}"
         )
+    whole = default.dtype.kind == "i"
+    low, high, expected = _ID_RANGE if whole else _MASS_RANGE
+    if values is not default and not (values.min() >= low and values.max() <= high):
+        *row, column = index = tuple(np.argwhere(~((values >= low) & (values <= high)))[0])
+        raise InvalidArgumentError(
+            f"{path}: {row_name(key, row)}: index {column} is {values[index].item()!r}; "
+            f"expected {expected}"
+        )
     # No copy: the default ids are one row seen N times, and N copies of 150,000 ids are not small.
-    values = values.astype(default.dtype, copy=False)
-    values.setflags(write=False)
-    return values
+    return frozen(values.astype(default.dtype, copy=False))
 
 
-def _provenance(arrays: Mapping[str, AnyArray], path: Path) -> dict[str, Any]:
+def _provenance(arrays: Mapping[str, AnyArray], path: str) -> dict[str, Any]:
     if "provenance" not in arrays:
         return {}
     try:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import check_whole, read_array, read_number, row_name, shown
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import BoolArray, FloatArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
@@ -64,7 +65,7 @@ def probs_from_logits(
     if bad.any():
         index = tuple(int(i) for i in np.argwhere(bad)[0])
         raise InvalidDistributionError(
-            f"logits {_row_name(index[:-1])}: index {index[-1]} is {float(scores[index])!r}"
+            f"{row_name('logits', index[:-1])}: index {index[-1]} is {float(scores[index])!r}"
         )
     if allowed_token_ids is not None:
         scores[..., ~_allowed(allowed_token_ids, scores.shape[-1])] = -np.inf
@@ -101,23 +102,22 @@ def filter_probs(
     """
     values, _ = as_float_array(probs, "probs")
     checked = check_probs(values, "probs", ndim=max(1, values.ndim))
+    # Ranked as they came in: a division or a logarithm may merge neighbouring floats.
+    ranks = values.astype(np.float64, copy=False)
     with np.errstate(divide="ignore"):
-        return _filtered(np.log(checked), temperature, top_k, top_p, "probs", checked)
-
-
-def _row_name(index: tuple[int, ...]) -> str:
-    return f"row {', '.join(map(str, index)) or 0}"
+        scores = np.log(checked)
+    return _filtered(scores, temperature, top_k, top_p, "probs", ranks=ranks, probs=checked)
 
 
 def _allowed(token_ids: Any, vocab_size: int) -> BoolArray:
-    try:
-        ids = np.asarray(token_ids)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError("allowed_token_ids is not a list of integers") from None
-    if ids.size == 0:
+    ids = read_array(token_ids, "allowed_token_ids", InvalidArgumentError)
+    if ids.shape == (0,):
         ids = ids.astype(np.int64)  # an empty list reads as float64
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise InvalidArgumentError("allowed_token_ids is not a list of integers")
+        raise InvalidArgumentError(
+            f"allowed_token_ids has shape {ids.shape} and holds {ids.dtype.name} values; "
+            "expected a list of integers"
+        )
     outside = (ids < 0) | (ids >= vocab_size)
     if outside.any():
         raise InvalidArgumentError(
@@ -134,9 +134,17 @@ def _filtered(
     top_k: Any,
     top_p: Any,
     name: str,
+    *,
+    ranks: FloatArray | None = None,
     probs: FloatArray | None = None,
 ) -> FloatArray:
-    """Filter log-probabilities; `probs` spares the detour through them at temperature 1."""
+    """Filter log-probabilities.
+
+    `ranks` orders the tokens as `scores` does, but more finely; `probs` spares the detour through
+    `scores` at temperature 1.
+    """
+    if ranks is None:
+        ranks = scores
     heat = _check_temperature(temperature, scores.shape[:-1])
     count = _check_top_k(top_k)
     nucleus = _check_top_p(top_p)
@@ -144,7 +152,7 @@ def _filtered(
     empty = np.isneginf(peak[..., 0])
     if empty.any():
         row = tuple(int(i) for i in np.argwhere(np.atleast_1d(empty))[0])
-        raise InvalidDistributionError(f"{name} {_row_name(row)} has empty support")
+        raise InvalidDistributionError(f"{row_name(name, row)} has empty support")
     if probs is not None and (heat == 1.0).all():
         law = probs.copy()
     else:
@@ -153,23 +161,23 @@ def _filtered(
             law = np.exp((scores - peak) / heat[..., np.newaxis])
         cold = heat == 0.0
         if cold.any():
-            first = np.argmax(scores, axis=-1)[..., np.newaxis] == np.arange(scores.shape[-1])
+            first = np.argmax(ranks, axis=-1)[..., np.newaxis] == np.arange(scores.shape[-1])
             law = np.where(cold[..., np.newaxis], first, law)
         law /= law.sum(axis=-1, keepdims=True)
     if count is not None and count < scores.shape[-1]:
-        law[~_top_k_mask(scores, count)] = 0.0
+        law[~_top_k_mask(ranks, count)] = 0.0
         law /= law.sum(axis=-1, keepdims=True)
     if nucleus < 1.0:
         _keep_nucleus(law, nucleus)
     return law
 
 
-def _top_k_mask(scores: FloatArray, count: int) -> BoolArray:
+def _top_k_mask(ranks: FloatArray, count: int) -> BoolArray:
     """Mark the `count` largest entries of each row, the lowest ids on ties."""
-    place = scores.shape[-1] - count
-    least = np.partition(scores, place, axis=-1)[..., place, np.newaxis]
-    above = scores > least
-    tied = scores == least
+    place = ranks.shape[-1] - count
+    least = np.partition(ranks, place, axis=-1)[..., place, np.newaxis]
+    above = ranks > least
+    tied = ranks == least
     room = count - above.sum(axis=-1, keepdims=True)
     return np.asarray(above | (tied & (np.cumsum(tied, axis=-1) <= room)))
 
@@ -185,17 +193,18 @@ def _keep_nucleus(law: FloatArray, nucleus: float) -> None:
 
 
 def _check_temperature(temperature: Any, rows: tuple[int, ...]) -> FloatArray:
-    try:
-        heat = np.asarray(temperature)
-        if heat.dtype.kind not in "fiu":
-            raise TypeError
-        heat = heat.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(f"temperature is {temperature!r}; expected a number") from None
+    given = read_array(temperature, "temperature", InvalidArgumentError)
+    if given.dtype.kind not in "fiu":
+        raise InvalidArgumentError(f"temperature is {shown(temperature)}; expected a number")
+    with np.errstate(over="ignore"):
+        heat = given.astype(np.float64)
     wrong = ~((heat >= 0.0) & (heat < np.inf))
     if wrong.any():
-        value = float(np.atleast_1d(heat)[np.atleast_1d(wrong)][0])
-        raise InvalidArgumentError(f"temperature is {value!r}; expected a finite number >= 0")
+        index = tuple(np.argwhere(wrong)[0])
+        raise InvalidArgumentError(
+            f"{row_name('temperature', index)} is {float(heat[index])!r}; "
+            "expected a finite number >= 0"
+        )
     if heat.ndim and heat.shape != rows:
         raise InvalidArgumentError(
             f"temperature has shape {heat.shape}; expected one number, or one per row {rows}"
@@ -206,15 +215,13 @@ def _check_temperature(temperature: Any, rows: tuple[int, ...]) -> FloatArray:
 def _check_top_k(top_k: Any) -> int | None:
     if top_k is None:
         return None
-    if isinstance(top_k, bool) or not isinstance(top_k, (int, np.integer)) or top_k < -1:
-        raise InvalidArgumentError(
-            f"top_k is {top_k!r}; expected a positive integer, or None, 0 or -1 for no limit"
-        )
-    return None if top_k <= 0 else int(top_k)
+    # Whatever is more than there are tokens keeps all.
+    count = check_whole("top_k", top_k, -1, np.inf, otherwise=" or None; None, 0, -1 keep all")
+    return count if count > 0 else None
 
 
 def _check_top_p(top_p: Any) -> float:
-    real = isinstance(top_p, (int, float, np.floating, np.integer)) and not isinstance(top_p, bool)
-    if not real or not 0.0 < top_p <= 1.0:
-        raise InvalidArgumentError(f"top_p is {top_p!r}; expected a number in (0, 1]")
-    return float(top_p)
+    nucleus = read_number(top_p)
+    if not 0.0 < nucleus <= 1.0:
+        raise InvalidArgumentError(f"top_p is {shown(top_p)}; expected a number in (0, 1]")
+    return nucleus

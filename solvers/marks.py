@@ -92,7 +92,8 @@ def _place(length: float, mass: float, lowest: float, power: int, cut: float) ->
     start = min(max(guess, low), high)
     for _ in range(200):
         excess = _mass(start, length, power, cut) - mass
-        if excess == 0.0:
+        # Within the rounding of the mass itself there is nothing more to find.
+        if abs(excess) <= (2.0 + power) * 2.0**-53 * mass:
             return start
         if excess > 0.0:
             low = start
@@ -243,50 +244,7 @@ def couple_marks(
     O(V log V) for the sort, O(V) for the rest. Beiglboeck and Juillet, "On a problem of optimal
     transport under marginal martingale constraints", describe the left-curtain coupling.
     """
-    vocab_size = len(draw_probs)
-    tokens = np.flatnonzero(draw_probs)
-    q = draw_probs[tokens]
-    with np.errstate(over="ignore"):
-        slopes = np.minimum(target_masses[tokens] / q, cap)
-    order = np.argsort(-slopes, kind="stable")
-    # Tokens of equal slope (all those at the cap above all) share one part: on their own, tokens
-    # of mass 1e-17 would be placed by rounding.
-    numbers, count = _slope_groups(slopes, order)
-    accepted = np.minimum(target_masses[tokens], cap * q)
-    lengths, masses = np.zeros(count), np.zeros(count)
-    np.add.at(lengths, numbers, q[order])
-    np.add.at(masses, numbers, accepted[order])
-    with np.errstate(divide="ignore"):
-        cut = float(-np.expm1(np.log1p(-min(total, 1.0)) / num_draws))
-    left, size, owner = _curtain(lengths, masses, num_draws, cut)
-
-    # Lengths decide; positions are their running sums, so the marks are uniform by construction.
-    position = np.argsort(left, kind="stable")
-    owner, size = owner[position], size[position]
-    held = np.bincount(owner, weights=size, minlength=count)
-    shares = size / held[owner]
-    spans = shares * lengths[owner]
-    right = np.cumsum(spans)
-    right /= right[-1]
-    left = np.concatenate([[0.0], right[:-1]])
-    group_selected = np.bincount(
-        owner, weights=shares * _piece_masses(left, right, num_draws), minlength=count
-    )
-    by_owner = np.argsort(owner, kind="stable")
-    group = np.full(vocab_size, -1, dtype=np.int64)
-    group[tokens[order]] = numbers
-    selected = np.zeros(vocab_size)
-    selected[tokens[order]] = q[order] * group_selected[numbers]
-    starts = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(owner, minlength=count), out=starts[1:])
-    return MarkCoupling(
-        group=group,
-        starts=starts,
-        left=left[by_owner],
-        right=right[by_owner],
-        levels=_group_levels(starts, shares[by_owner]),
-        selected=selected,
-    )
+    return MarkCoupling(*_couple(target_masses, draw_probs, num_draws, cap, total))
 
 
 @njit(cache=True)
@@ -328,6 +286,16 @@ def _cap_with_overlap(p: FloatArray, q: FloatArray, order: IntArray, overlap: fl
 
 
 @njit(cache=True, error_model="numpy")
+def _falling_ratio(p: FloatArray, q: FloatArray) -> IntArray:
+    """Tokens with q > 0 by descending p/q, ties to the lowest id."""
+    tokens = np.flatnonzero(q)
+    falling = np.empty(len(tokens))
+    for k in range(len(tokens)):
+        falling[k] = -(p[tokens[k]] / q[tokens[k]])
+    return tokens[_stable_argsort(falling)]
+
+
+@njit(cache=True, error_model="numpy")
 def optimal_coupling(
     p: FloatArray, q: FloatArray, num_draws: int
 ) -> tuple[float, IntArray, IntArray, FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -346,31 +314,36 @@ def optimal_coupling(
         alpha*, then the fields of `MarkCoupling` in order: what `couple_marks` gives for the cap
         and the total that belong to alpha*.
     """
-    vocab_size = len(q)
     upper = prefix_with_replacement(p, q, num_draws)[0]
-    tokens = np.flatnonzero(q)
-    falling = np.empty(len(tokens))
-    for k in range(len(tokens)):
-        falling[k] = -(p[tokens[k]] / q[tokens[k]])
-    ranked = _stable_argsort(falling)
-    cap = _cap_with_overlap(p, q, tokens[ranked], upper)
+    cap = _cap_with_overlap(p, q, _falling_ratio(p, q), upper)
+    total = np.minimum(p, cap * q).sum()
+    group, starts, left, right, levels, selected = _couple(p, q, num_draws, cap, total)
+    return upper, group, starts, left, right, levels, selected
 
-    # Cut off at the cap the slopes are in the same order, but all those at the cap are one group.
-    slopes = np.minimum(-falling, cap)
+
+@njit(cache=True, error_model="numpy")
+def _couple(
+    p: FloatArray, q: FloatArray, num_draws: int, cap: float, total: float
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Give the fields of the `MarkCoupling` that `couple_marks` describes."""
+    vocab_size = len(q)
+    order = _falling_ratio(p, q)
+    slopes = np.empty(vocab_size)
+    for i in range(vocab_size):
+        slopes[i] = min(p[i] / q[i], cap) if q[i] > 0.0 else 0.0
+    # Tokens of equal slope (all those at the cap above all) share one part: on their own, tokens
+    # of mass 1e-17 would be placed by rounding.
     at_cap = 0
-    while at_cap < len(ranked) and slopes[ranked[at_cap]] == cap:
+    while at_cap < len(order) and slopes[order[at_cap]] == cap:
         at_cap += 1
-    ranked[:at_cap] = np.sort(ranked[:at_cap])
-    numbers, count = _slope_groups(slopes, ranked)
+    order[:at_cap] = np.sort(order[:at_cap])
+    numbers, count = _slope_groups(slopes, order)
     lengths, masses = np.zeros(count), np.zeros(count)
-    total = 0.0
-    for k in range(len(ranked)):
-        i = tokens[ranked[k]]
+    for k in range(len(order)):
+        i = order[k]
         lengths[numbers[k]] += q[i]
         masses[numbers[k]] += min(p[i], cap * q[i])
-    for i in range(vocab_size):
-        total += min(p[i], cap * q[i])
-    cut = -math.expm1(math.log1p(-min(total, 1.0)) / num_draws) if total < 1.0 else 1.0
+    cut = -math.expm1(math.log1p(-total) / num_draws) if total < 1.0 else 1.0
     left, size, owner = _curtain(lengths, masses, num_draws, cut)
 
     # Lengths decide; positions are their running sums, so the marks are uniform by construction.
@@ -403,12 +376,12 @@ def optimal_coupling(
         filled[owner[k]] += 1
     group = np.full(vocab_size, -1, dtype=np.int64)
     selected = np.zeros(vocab_size)
-    for k in range(len(ranked)):
-        i = tokens[ranked[k]]
+    for k in range(len(order)):
+        i = order[k]
         group[i] = numbers[k]
         selected[i] = q[i] * group_selected[numbers[k]]
     levels = _group_levels(starts, shares[by_owner])
-    return upper, group, starts, left[by_owner], right[by_owner], levels, selected
+    return group, starts, left[by_owner], right[by_owner], levels, selected
 
 
 @njit(cache=True)

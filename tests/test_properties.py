@@ -88,7 +88,7 @@ def test_tables_are_complete():
 def test_laws_rates_and_bound(verifier):
     """Lossless to 1e-12; rates as enumerated; never above the bound, and at it where promised."""
 
-    @examples(100)
+    @examples(80)
     @given(problems_of(verifier))
     def check(problem):
         check_plan(plan_of(verifier, problem), attains_bound=get_verifier(verifier).attains_bound)
@@ -115,7 +115,7 @@ uniform = st.one_of(st.sampled_from([0.0, LAST, 0.5]), st.floats(0.0, LAST))
 def test_any_uniforms_emit_what_the_law_allows(verifier):
     """Also 0 and the last number below 1; one by one as in a batch."""
 
-    @examples(60)
+    @examples(40)
     @given(problems_of(verifier), st.data())
     def check(problem, data):
         plan = plan_of(verifier, problem)
@@ -228,7 +228,11 @@ def test_relabelling_tokens_keeps_the_rate(verifier):
 
 @pytest.mark.parametrize("verifier", ["single", "naive", "naive_tree", "rrs", "kseq"])
 def test_relabelling_tokens_relabels_the_law(verifier):
-    """Of rules that never look at ids; weighted, as tuples of mass 1e-30 may hang on rounding."""
+    """Of rules that never look at ids.
+
+    Weighted, as the law of a tuple of mass 1e-30 may hang on rounding; and no closer than 1e-6, as
+    the root K-SEQ looks for is a double one where the target is the draft.
+    """
 
     @examples(35)
     @given(problems_of(verifier), st.data())
@@ -239,7 +243,7 @@ def test_relabelling_tokens_relabels_the_law(verifier):
         ids, probs = problem.draft.tuple_arrays()
         before = probs[:, np.newaxis] * plan.output_law(ids)
         after = probs[:, np.newaxis] * other.output_law(label[ids])
-        np.testing.assert_allclose(after[:, label], before, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(after[:, label], before, rtol=0, atol=1e-6)
 
     check()
 
@@ -257,7 +261,7 @@ goes on testing where it would have stopped, and the cap of K-SEQ rises with n."
 
 @pytest.mark.parametrize("verifier", list(RISING))
 def test_one_more_draft_never_hurts(verifier):
-    @examples(60)
+    @examples(40)
     @given(problems(kinds=RISING[verifier], max_num_drafts=4))
     def check(problem):
         assume(problem.draft.num_drafts > 1)
@@ -279,7 +283,7 @@ def test_one_more_draft_never_hurts(verifier):
 
 @every_kind
 def test_formulations_agree(kind):
-    @examples(30)
+    @examples(25)
     @given(problems(kinds=(kind,), max_vocab_size=5))
     def check(problem):
         target, draft = problem.target_probs, problem.draft
@@ -309,7 +313,7 @@ def test_methods_are_those_of_the_library():
     assert all(method in str(error.value) for method in FORMULATIONS)
 
 
-@examples(80)
+@examples(50)
 @given(problems(kinds=("with_replacement", "without_replacement")))
 def test_bounds_are_in_order(problem):
     """A single draft, then drafts with replacement, then without: each set is hit more often."""
@@ -359,7 +363,7 @@ class OnlyHits(DraftDistribution):
         return self.inner.sample(rng, size)
 
 
-@examples(80)
+@examples(50)
 @given(problems())
 def test_hit_probs_and_sample_are_enough(problem):
     own = OnlyHits(problem.draft)
@@ -411,7 +415,7 @@ def test_found_by_fuzzing(target, draft):
 
 @every_kind
 def test_hit_probs_are_those_of_the_tuples(kind):
-    @examples(100)
+    @examples(60)
     @given(draft_distributions(kinds=(kind,), max_num_drafts=4, max_vocab_size=5), st.data())
     def check(draft, data):
         order = data.draw(st.permutations(range(draft.vocab_size)))
@@ -450,7 +454,7 @@ def test_tuples_are_the_law(kind):
     check()
 
 
-@examples(80)
+@examples(50)
 @given(draft_distributions(kinds=("without_replacement",), max_num_drafts=4), st.data())
 def test_distinct_drafts_hit_more(draft, data):
     order = data.draw(st.permutations(range(draft.vocab_size)))
@@ -463,7 +467,7 @@ def test_distinct_drafts_hit_more(draft, data):
 temperatures = st.sampled_from([0.0, 0.3, 0.5, 1.0, 1.5, 3.0])
 
 
-@examples(100)
+@examples(60)
 @given(probability_vectors(), st.integers(1, 7), st.integers(1, 7))
 def test_top_k_twice_is_the_smaller_once(probs, first, second):
     twice = filter_probs(filter_probs(probs, top_k=first), top_k=second)
@@ -472,7 +476,7 @@ def test_top_k_twice_is_the_smaller_once(probs, first, second):
     assert np.count_nonzero(once) <= min(first, second)
 
 
-@examples(100)
+@examples(60)
 @given(probability_vectors(), temperatures, temperatures)
 def test_temperatures_multiply(probs, first, second):
     twice = filter_probs(filter_probs(probs, temperature=first), temperature=second)
@@ -480,7 +484,7 @@ def test_temperatures_multiply(probs, first, second):
     np.testing.assert_allclose(twice, once, rtol=0, atol=1e-12)
 
 
-@examples(100)
+@examples(60)
 @given(probability_vectors(), st.floats(0.01, 1.0), st.floats(0.01, 1.0))
 def test_nucleus_grows_with_top_p(probs, first, second):
     smaller, larger = (filter_probs(probs, top_p=p) for p in sorted([first, second]))
@@ -488,9 +492,11 @@ def test_nucleus_grows_with_top_p(probs, first, second):
     assert probs[larger > 0.0].sum() >= max(first, second) - 1e-15
     kept, dropped = probs[smaller > 0.0], probs[smaller == 0.0]
     assert kept.min() >= dropped.max(initial=0.0)
+    # The shortest one that will do: without its last token it falls short.
+    assert kept.sum() - kept.min() < min(first, second) + 1e-15
 
 
-@examples(100)
+@examples(60)
 @given(
     probability_vectors(),
     temperatures,

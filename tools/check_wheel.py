@@ -1,4 +1,4 @@
-"""Build the wheel and run the tests against it, outside the repository.
+"""Build the sdist, the wheel from it, and run tests against the wheel, outside the repository.
 
 What passes from a checkout can still be missing from a wheel: data files, a package, a type marker.
 """
@@ -25,12 +25,13 @@ def _run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> None:
 
 
 def main() -> int:
-    """Build, unpack, look, test; the exit code of the tests."""
+    """Build, unpack, look, test; give the exit code of the tests."""
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
     with tempfile.TemporaryDirectory(prefix="mdsd-wheel-") as folder:
         place = Path(folder)
         site, run = place / "site", place / "run"
-        _run(*pip, "wheel", "--no-deps", "--wheel-dir", str(place), str(ROOT), cwd=place)
+        # Without further options: an sdist of the source, then a wheel of that sdist.
+        _run(sys.executable, "-m", "build", "--outdir", str(place), str(ROOT), cwd=place)
         (wheel,) = place.glob("mdsd-*.whl")
         _run(*pip, "install", "--no-deps", "--target", str(site), str(wheel), cwd=place)
         missing = [name for name in WANTED if not (site / name).is_file()]

@@ -115,11 +115,11 @@ def verify_batch(
     Notes
     -----
     All rows are checked before any of them is verified. ``single``, ``rrs``, ``kseq``, ``naive``,
-    ``naive_tree``, ``greedy``, ``spechub``, and ``optimal`` for every law but drafts without
-    replacement and several independent ones, run in compiled code on all cores, without a copy of
-    the probabilities if they are C-ordered float64 or float32. What is left goes through plans row
-    by row, in the time that takes: those two, ``rrs`` for several independent drafts, verifiers of
-    other packages, and rows (about one in a million) that rounding could decide either way.
+    ``naive_tree``, ``greedy``, ``spechub``, and ``optimal`` for drafts with replacement, greedy,
+    SpecHub and top-k drafts run in compiled code on all cores, without a copy of the probabilities
+    if they are C-ordered float64 or float32. What is left goes through plans row by row, in the
+    time that takes: ``optimal`` for other laws, ``rrs`` for several independent drafts, verifiers
+    of other packages, and rows (about one in a million) that rounding could decide either way.
 
     Examples
     --------
@@ -264,7 +264,9 @@ def _kernel(verifier: Verifier, draft: DraftDistribution) -> _Kernel | None:
     if kind is OptimalVerifier:
         closed = _closed_form(draft)
         if closed is not None:
-            return _kernel(closed, draft)
+            # A single top token is drafted with probability 1, whatever its row says.
+            certain = draft.num_drafts == 1 and type(draft) is TopKDraft
+            return None if certain else _kernel(closed, draft)
         if type(draft) is WithReplacement:
             from mdsd.batch._mark_kernels import verify_mark_rows
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from math import factorial
 from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import check_whole, read_array
+from mdsd._frozen import FrozenArrays
+from mdsd._probabilities import as_float_array, check_probs
 from mdsd._random import RandomSource, generator
 from mdsd._tokens import check_token_ids
 from mdsd._typing import BoolArray, FloatArray, IntArray
@@ -18,10 +22,12 @@ __all__ = [
     "MAX_TUPLES",
     "DeclaredDraft",
     "DraftDistribution",
+    "check_draft",
     "check_num_drafts",
     "check_order",
-    "check_size",
+    "checked_hit_probs",
     "count_in_words",
+    "product_of",
     "require_support",
 ]
 
@@ -35,7 +41,11 @@ class DraftDistribution(ABC):
     A user's own draft distribution derives from this class and gives `num_drafts`, `vocab_size`,
     `hit_probs` and `sample`: that is enough for bounds and for the ``optimal`` verifier. There is
     no ``__init__`` of the base class to call. Every further method has a default that either works
-    from those four or says what is missing.
+    from those four or says what is missing. `hit_probs` is checked when it is first asked for.
+
+    The built-in draft distributions are final: verifiers know their laws by their class and work
+    from `draft_probs`, past any method that a subclass might change. A class derived from one of
+    them may add to it, but overriding a part of the law raises TypeError.
 
     Attributes
     ----------
@@ -159,12 +169,22 @@ class DraftDistribution(ABC):
         ------
         UnsupportedError
             As for `tuples`.
+        InvalidTokenError, InvalidDistributionError
+            If what `tuples` of a user's own class lists is no law of tuples.
         """
         if type(self).tuples is DraftDistribution.tuples:
             raise UnsupportedError(f"the {self.name} draft distribution does not list its tuples()")
-        pairs = list(self.tuples())
-        ids = np.array([ids for ids, _ in pairs], dtype=np.int64).reshape(-1, self.num_drafts)
-        return ids, np.array([prob for _, prob in pairs], dtype=np.float64)
+        pairs = list(islice(self.tuples(), MAX_TUPLES + 1))
+        _refuse_too_many(self, len(pairs))
+        label = f"tuples() of the {self.name} draft distribution"
+        ids = check_token_ids(
+            [ids for ids, _ in pairs],
+            num_drafts=self.num_drafts,
+            vocab_size=self.vocab_size,
+            ndim=2,
+            name=label,
+        )
+        return ids, check_probs([prob for _, prob in pairs], label)
 
     def token_hit_probs(self) -> FloatArray:
         """Probability that each token is among the drafts.
@@ -209,7 +229,7 @@ class DraftDistribution(ABC):
         order = self.prefix_order(target_probs)
         if order is None:
             return None
-        value, length = best_prefix(target_probs[order], self.hit_probs(order))
+        value, length = best_prefix(target_probs[order], checked_hit_probs(self, order))
         subset = np.ones(len(order), dtype=np.bool_)
         subset[order[:length]] = False
         return value, subset
@@ -226,15 +246,89 @@ def check_num_drafts(num_drafts: Any) -> int:
     InvalidArgumentError
         If it is not an integer >= 1.
     """
-    whole = isinstance(num_drafts, (int, np.integer)) and not isinstance(num_drafts, bool)
-    if not whole or num_drafts < 1:
-        raise InvalidArgumentError(f"num_drafts is {num_drafts!r}; expected an integer >= 1")
-    return int(num_drafts)
+    return check_whole("num_drafts", num_drafts, 1)
 
 
-def count_in_words(count: int) -> str:
-    """Write a count that may have hundreds of digits."""
-    return f"about {count:.3g}" if count < 10**300 else "more than 1e+300"
+def check_draft(draft: Any) -> None:
+    """Check that an argument is a draft distribution, and that a user's own has its sizes.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is none, or `num_drafts` or `vocab_size` is not an integer >= 1.
+    """
+    if not isinstance(draft, DraftDistribution):
+        raise InvalidArgumentError(
+            f"draft is {type(draft).__name__}; expected a DraftDistribution such as WithReplacement"
+        )
+    if not isinstance(draft, DeclaredDraft):
+        for size in ("num_drafts", "vocab_size"):
+            label = f"{size} of the {draft.name} draft distribution"
+            check_whole(label, getattr(draft, size, None), 1)
+
+
+def checked_hit_probs(draft: DraftDistribution, order: IntArray) -> FloatArray:
+    """Ask a draft distribution for its hit probabilities, and check those of a user's own.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If they are not V + 1 numbers that rise from 0 to 1.
+    """
+    hits = draft.hit_probs(order)
+    if isinstance(draft, DeclaredDraft):
+        return hits
+    label = f"hit_probs of the {draft.name} draft distribution"
+    given, _ = as_float_array(hits, label)
+    if given.shape != (draft.vocab_size + 1,):
+        raise InvalidDistributionError(
+            f"{label} has shape {given.shape}; expected ({draft.vocab_size + 1},)"
+        )
+    values = given.astype(np.float64, copy=False)
+    wrong = ~np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        wrong[1:] |= np.diff(values) < -1e-12
+    wrong[0] |= abs(values[0]) > 1e-12
+    wrong[-1] |= abs(values[-1] - 1.0) > 1e-9
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        raise InvalidDistributionError(
+            f"{label}: index {index} is {float(values[index])!r}; "
+            "expected numbers that rise from 0 to 1"
+        )
+    return values
+
+
+def product_of(factors: Iterable[int]) -> float:
+    """Multiply whole numbers >= 1: exact up to 2**53, rounded above, and soon done with infinity.
+
+    Examples
+    --------
+    >>> from itertools import repeat
+    >>> product_of([3, 4]), product_of(repeat(2, 10**9))
+    (12.0, inf)
+    """
+    product = 1.0
+    for factor in factors:
+        product *= factor
+        if product == np.inf:
+            break
+    return product
+
+
+def count_in_words(count: float) -> str:
+    """Write a count that may be astronomic."""
+    return f"about {count:.3g}" if count < 1e300 else "more than 1e+300"
+
+
+def _refuse_too_many(draft: DraftDistribution, count: float) -> None:
+    if count > MAX_TUPLES:
+        known = isinstance(draft, DeclaredDraft)  # others were counted no further
+        raise UnsupportedError(
+            f"the {draft.name} draft distribution has "
+            f"{count_in_words(count) if known else f'more than {MAX_TUPLES:,}'} tuples; "
+            f"at most {MAX_TUPLES:,} are enumerated"
+        )
 
 
 def check_order(order: Any, vocab_size: int) -> IntArray:
@@ -245,7 +339,7 @@ def check_order(order: Any, vocab_size: int) -> IntArray:
     InvalidArgumentError
         If it is not.
     """
-    array = np.asarray(order)
+    array = read_array(order, "order", InvalidArgumentError)
     if array.shape != (vocab_size,) or array.dtype.kind not in "iu":
         raise InvalidArgumentError(
             f"order has shape {array.shape} and type {array.dtype.name}; "
@@ -258,21 +352,6 @@ def check_order(order: Any, vocab_size: int) -> IntArray:
         missing = int(np.argmin(seen))
         raise InvalidArgumentError(f"order is not a permutation: token id {missing} is missing")
     return array.astype(np.int64, copy=False)
-
-
-def check_size(size: Any) -> int | None:
-    """Check the number of steps to sample.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is neither None nor an integer >= 0.
-    """
-    if size is None:
-        return None
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
-        raise InvalidArgumentError(f"size is {size!r}; expected an integer >= 0 or None")
-    return int(size)
 
 
 def require_support(draft_probs: FloatArray, num_drafts: int, kind: str) -> None:
@@ -291,7 +370,7 @@ def require_support(draft_probs: FloatArray, num_drafts: int, kind: str) -> None
         )
 
 
-class DeclaredDraft(DraftDistribution):
+class DeclaredDraft(FrozenArrays, DraftDistribution):
     """What the built-in laws share: checked arguments around `_prob`, `_draw` and `_tuple_arrays`.
 
     Attributes
@@ -303,10 +382,28 @@ class DeclaredDraft(DraftDistribution):
 
     exchangeable: bool = False
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if DeclaredDraft in cls.__bases__:
+            return
+        law = {
+            name
+            for base in DeclaredDraft.__mro__
+            for name, part in vars(base).items()
+            if callable(part) and not name.startswith("__")
+        }
+        changed = sorted(law.intersection(vars(cls)))
+        if changed:
+            raise TypeError(
+                f"{cls.__name__} overrides {', '.join(changed)} of the law of "
+                f"{cls.__bases__[0].__name__}, which verifiers take as built in; "
+                "derive it from DraftDistribution"
+            )
+
     def sample(self, rng: RandomSource, size: int | None = None) -> IntArray:  # noqa: D102
-        count = check_size(size)
-        drawn = self._draw(generator(rng, "draft"), 1 if count is None else count)
-        return drawn[0] if count is None else drawn
+        count = 1 if size is None else check_whole("size", size, 0, otherwise=" or None")
+        drawn = self._draw(generator(rng, "draft"), count)
+        return drawn[0] if size is None else drawn
 
     def prob(self, draft_token_ids: Any) -> FloatArray:  # noqa: D102
         ids = check_token_ids(
@@ -321,20 +418,24 @@ class DeclaredDraft(DraftDistribution):
         return self._hit_probs(check_order(order, self.vocab_size))
 
     def tuple_arrays(self) -> tuple[IntArray, FloatArray]:  # noqa: D102
-        count = self._count_tuples()
-        if count > MAX_TUPLES:
-            raise UnsupportedError(
-                f"the {self.name} draft distribution has {count_in_words(count)} tuples; "
-                f"at most {MAX_TUPLES:,} are enumerated"
-            )
+        _refuse_too_many(self, self._count_tuples())
         ids, probs = self._tuple_arrays()
         positive = probs > 0.0
         return ids[positive], probs[positive]
 
-    def count_pairs(self) -> int:
-        """Estimate the number of pairs (drafted token, set of drafts) after merging."""
-        orders = factorial(self.num_drafts) if self.exchangeable else 1
-        return self.num_drafts * max(1, self._count_tuples() // orders)
+    def count_pairs(self) -> float:
+        """Estimate the number of pairs (drafted token, set of drafts) after merging.
+
+        Raises
+        ------
+        UnsupportedError
+            Above `MAX_TUPLES` tuples.
+        """
+        count = self._count_tuples()
+        _refuse_too_many(self, count)
+        # 10! is more than MAX_TUPLES: further factors change nothing.
+        orders = factorial(min(self.num_drafts, 10)) if self.exchangeable else 1
+        return self.num_drafts * max(1.0, count // orders)
 
     @abstractmethod
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
@@ -349,8 +450,8 @@ class DeclaredDraft(DraftDistribution):
         """Hit probabilities along a checked order."""
 
     @abstractmethod
-    def _count_tuples(self) -> int:
-        """Size of the support, which can be astronomic."""
+    def _count_tuples(self) -> float:
+        """Size of the support: exact up to 2**53, infinite where it is astronomic."""
 
     @abstractmethod
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:

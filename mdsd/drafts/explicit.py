@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import check_whole, read_array
+from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs
 from mdsd._random import draw_tokens
 from mdsd._tokens import check_token_ids
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft
-from mdsd.errors import InvalidArgumentError, InvalidDistributionError, InvalidTokenError
+from mdsd.errors import InvalidDistributionError, InvalidTokenError
 
 __all__ = ["ExplicitDraft"]
 
@@ -27,6 +29,13 @@ class ExplicitDraft(DeclaredDraft):
         Probability of each tuple.
     vocab_size : int
         V.
+
+    Attributes
+    ----------
+    token_ids : ndarray of int64, shape (m', n)
+        The different tuples in lexicographic order, whatever order they were given in.
+    probs : ndarray of float64, shape (m',)
+        Probability of each; those of a tuple that was listed more than once are added up.
 
     Raises
     ------
@@ -47,14 +56,8 @@ class ExplicitDraft(DeclaredDraft):
     name = "explicit"
 
     def __init__(self, token_ids: Any, probs: Any, *, vocab_size: int) -> None:
-        whole = isinstance(vocab_size, (int, np.integer)) and not isinstance(vocab_size, bool)
-        if not whole or vocab_size < 1:
-            raise InvalidArgumentError(f"vocab_size is {vocab_size!r}; expected an integer >= 1")
-        self.vocab_size = int(vocab_size)
-        try:
-            ids = np.asarray(token_ids)
-        except (TypeError, ValueError) as error:
-            raise InvalidTokenError(f"token_ids cannot be read as an array: {error}") from None
+        self.vocab_size = check_whole("vocab_size", vocab_size, 1)
+        ids = read_array(token_ids, "token_ids", InvalidTokenError)
         if ids.ndim != 2 or ids.shape[1] == 0:
             raise InvalidTokenError(f"token_ids has shape {ids.shape}; expected (m, n) with n >= 1")
         self.num_drafts = ids.shape[1]
@@ -67,11 +70,10 @@ class ExplicitDraft(DeclaredDraft):
                 f"probs has {len(masses)} entries for {len(checked)} tuples of token_ids"
             )
         distinct, place = np.unique(checked, axis=0, return_inverse=True)
-        self.token_ids = np.ascontiguousarray(distinct)
-        self.probs = np.zeros(len(distinct))
-        np.add.at(self.probs, place.ravel(), masses)
-        self.token_ids.setflags(write=False)
-        self.probs.setflags(write=False)
+        self.token_ids = frozen(np.ascontiguousarray(distinct))
+        merged = np.zeros(len(distinct))
+        np.add.at(merged, place.ravel(), masses)
+        self.probs = frozen(merged)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         return self.token_ids[draw_tokens(self.probs, rng.random(size))]
@@ -89,7 +91,7 @@ class ExplicitDraft(DeclaredDraft):
         gains = np.bincount(first, weights=self.probs, minlength=self.vocab_size)
         return np.concatenate([[0.0], np.minimum(np.cumsum(gains), 1.0)])
 
-    def _count_tuples(self) -> int:
+    def _count_tuples(self) -> float:
         return len(self.probs)
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:

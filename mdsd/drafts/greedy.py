@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import FloatArray, IntArray
@@ -61,8 +62,7 @@ class GreedyDraft(DeclaredDraft):
         self.top_token_ids = most_likely(self.draft_probs, self.num_drafts - 1)
         tail = self.draft_probs.copy()
         tail[self.top_token_ids] = 0.0
-        self.tail_probs: FloatArray = tail / tail.sum()
-        self.tail_probs.setflags(write=False)
+        self.tail_probs: FloatArray = frozen(tail / tail.sum())
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         drawn = np.empty((size, self.num_drafts), dtype=np.int64)
@@ -77,7 +77,7 @@ class GreedyDraft(DeclaredDraft):
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_top_and_tail(order, self.top_token_ids, self.tail_probs)
 
-    def _count_tuples(self) -> int:
+    def _count_tuples(self) -> float:
         return int(np.count_nonzero(self.tail_probs))
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import shown
+from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft
+from mdsd.drafts.base import DeclaredDraft, product_of
 from mdsd.errors import InvalidDistributionError
 
 __all__ = [
@@ -50,9 +51,14 @@ class IndependentDrafts(DeclaredDraft):
     name = "independent"
 
     def __init__(self, draft_probs: Sequence[Any]) -> None:
-        if not hasattr(draft_probs, "__len__") or len(draft_probs) == 0:
+        try:
+            count = len(draft_probs)
+        except TypeError:
+            count = -1
+        if count < 1:
+            given = "missing" if draft_probs is None or count == 0 else shown(draft_probs)
             raise InvalidDistributionError(
-                "draft_probs is missing: give one probability vector for each draft"
+                f"draft_probs is {given}; expected one probability vector for each draft"
             )
         vectors = [check_probs(q, f"draft_probs[{j}]") for j, q in enumerate(draft_probs)]
         for j, vector in enumerate(vectors):
@@ -61,8 +67,7 @@ class IndependentDrafts(DeclaredDraft):
                     f"draft_probs[{j}] has {len(vector)} tokens but draft_probs[0] has "
                     f"{len(vectors[0])}"
                 )
-        self.draft_probs = np.stack(vectors)
-        self.draft_probs.setflags(write=False)
+        self.draft_probs = frozen(np.stack(vectors))
         self.num_drafts, self.vocab_size = self.draft_probs.shape
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
@@ -82,8 +87,8 @@ class IndependentDrafts(DeclaredDraft):
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_independent(self.draft_probs[:, order])
 
-    def _count_tuples(self) -> int:
-        return prod(np.count_nonzero(self.draft_probs, axis=1).tolist())
+    def _count_tuples(self) -> float:
+        return product_of(np.count_nonzero(self.draft_probs, axis=1).tolist())
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return product_tuples(list(self.draft_probs))

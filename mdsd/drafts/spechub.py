@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import FloatArray, IntArray
@@ -63,8 +64,7 @@ class SpecHubDraft(DeclaredDraft):
         tail[self.hub] = 0.0
         # The chance that the other token comes first is its own mass: a sum, not 1 - q_a.
         self.other_first = float(tail.sum())
-        self.tail_probs = tail / self.other_first
-        self.tail_probs.setflags(write=False)
+        self.tail_probs = frozen(tail / self.other_first)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         uniforms = rng.random((size, 2))
@@ -85,7 +85,7 @@ class SpecHubDraft(DeclaredDraft):
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_top_and_tail(order, np.array([self.hub]), self.tail_probs)
 
-    def _count_tuples(self) -> int:
+    def _count_tuples(self) -> float:
         return 2 * int(np.count_nonzero(self.tail_probs))
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft, check_num_drafts, require_support
@@ -64,7 +65,7 @@ class TopKDraft(DeclaredDraft):
         met = np.maximum.accumulate(self.token_hit_probs()[order])
         return np.concatenate([[0.0], met])
 
-    def _count_tuples(self) -> int:
+    def _count_tuples(self) -> float:
         return 1
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
@@ -82,6 +83,4 @@ class TopKDraft(DeclaredDraft):
 
 def most_likely(probs: FloatArray, count: int) -> IntArray:
     """Ids of the `count` largest entries, largest first, ties to the lowest id; read-only."""
-    ids = np.argsort(-probs, kind="stable")[:count].astype(np.int64)
-    ids.setflags(write=False)
-    return ids
+    return frozen(np.argsort(-probs, kind="stable")[:count].astype(np.int64))

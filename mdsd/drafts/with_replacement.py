@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, check_num_drafts
+from mdsd.drafts.base import DeclaredDraft, check_num_drafts, product_of
 from mdsd.drafts.independent import hit_of_independent, product_tuples, token_hits_of_independent
 
 __all__ = ["WithReplacement"]
@@ -68,8 +68,9 @@ class WithReplacement(DeclaredDraft):
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_independent(self.draft_probs[order][np.newaxis], repeats=self.num_drafts)
 
-    def _count_tuples(self) -> int:
-        return prod([int(np.count_nonzero(self.draft_probs))] * self.num_drafts)
+    def _count_tuples(self) -> float:
+        support = int(np.count_nonzero(self.draft_probs))
+        return product_of(repeat(support, self.num_drafts if support > 1 else 0))
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return product_tuples([self.draft_probs] * self.num_drafts)

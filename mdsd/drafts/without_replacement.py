@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from math import perm
 from typing import Any
 
 import numpy as np
 
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, check_num_drafts, require_support
+from mdsd.drafts.base import DeclaredDraft, check_num_drafts, product_of, require_support
 
 __all__ = ["WithoutReplacement", "remaining_masses"]
 
@@ -95,8 +94,9 @@ class WithoutReplacement(DeclaredDraft):
 
         return prefix_hits(self.draft_probs[order], self.num_drafts)
 
-    def _count_tuples(self) -> int:
-        return perm(int(np.count_nonzero(self.draft_probs)), self.num_drafts)
+    def _count_tuples(self) -> float:
+        support = int(np.count_nonzero(self.draft_probs))
+        return product_of(range(support, support - self.num_drafts, -1))
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         support = np.flatnonzero(self.draft_probs)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from mdsd.datasets import Dataset
-from mdsd.studies.positions import Case, Progress, bound_value, visits
+from mdsd.studies.positions import Case, Progress, bound_value, check_progress, visits
 from mdsd.studies.rows import BoundRow, Tally
 from mdsd.studies.settings import Settings, bound_settings
 
@@ -60,6 +60,7 @@ def bound(
     greedy           3 0.775
     greedy           4 0.790
     """
+    check_progress(progress)
     settings = bound_settings(
         dataset,
         num_drafts=num_drafts,

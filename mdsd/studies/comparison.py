@@ -6,7 +6,15 @@ from collections.abc import Iterable
 from functools import partial
 
 from mdsd.datasets import Dataset
-from mdsd.studies.positions import Case, Progress, Visit, bound_value, probe_draft, visits
+from mdsd.studies.positions import (
+    Case,
+    Progress,
+    Visit,
+    bound_value,
+    check_progress,
+    probe_draft,
+    visits,
+)
 from mdsd.studies.rows import CompareRow, Tally
 from mdsd.studies.settings import Settings, compare_settings
 from mdsd.verifiers import Verifier
@@ -75,6 +83,7 @@ def compare(
     >>> [(row.verifier, round(row.acceptance, 3), row.positions) for row in rows]
     [('greedy', 0.735, 5), ('optimal', 0.735, 5), ('naive', 0.269, 5)]
     """
+    check_progress(progress)
     settings = compare_settings(
         dataset,
         num_drafts=num_drafts,

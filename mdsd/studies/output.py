@@ -64,6 +64,8 @@ def check_writable(path: Path, endings: Iterable[str]) -> None:
         raise InvalidArgumentError(f"{path}: expected a name that ends in {' or '.join(known)}")
     if os.path.isdir(path):
         raise InvalidArgumentError(f"{path}: cannot be written: it is a folder")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InvalidArgumentError(f"{path}: cannot be written: it is not a regular file")
     if os.path.exists(path) and not os.access(path, os.W_OK):
         raise InvalidArgumentError(f"{path}: cannot be written: it is read-only")
     # What a folder takes (rights, read-only disks, names too long) is known by trying only.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mdsd._arguments import shown
 from mdsd._typing import FloatArray
 from mdsd.bounds import acceptance_bound
 from mdsd.datasets import Dataset
@@ -20,7 +21,7 @@ from mdsd.drafts import (
     WithoutReplacement,
     WithReplacement,
 )
-from mdsd.errors import InvalidDistributionError
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.filters import filter_probs, probs_from_logits
 
 if TYPE_CHECKING:
@@ -33,12 +34,16 @@ __all__ = [
     "Visit",
     "applies",
     "bound_value",
+    "check_progress",
     "probe_draft",
     "visits",
 ]
 
 Progress = Callable[[int, int], object]
 """Called with the number of steps done and their total."""
+
+_MOST_PROBED = 1000
+"""Drafts of a probe: no verifier tells larger numbers apart, and a probe has to be cheap."""
 
 _BUILDERS: dict[str, Callable[[Sequence[FloatArray], int], DraftDistribution]] = {
     WithReplacement.name: lambda laws, n: WithReplacement(laws[0], n),
@@ -111,9 +116,24 @@ def probe_draft(case: Case) -> DraftDistribution:
 
     It exists even where the data leave no position at which n tokens can be drafted.
     """
-    size = case.num_drafts + 1
-    law = np.full(size, 1.0 / size)
-    return _BUILDERS[case.draft]([law] * len(case.draft_models), case.num_drafts)
+    num_drafts = min(case.num_drafts, _MOST_PROBED)
+    law = np.full(num_drafts + 1, 1.0 / (num_drafts + 1))
+    return _BUILDERS[case.draft]([law] * len(case.draft_models), num_drafts)
+
+
+def check_progress(progress: Any) -> None:
+    """Check what is to be told of the progress.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is neither None nor callable.
+    """
+    if progress is not None and not callable(progress):
+        raise InvalidArgumentError(
+            f"progress is {shown(progress)} of type {type(progress).__name__}; "
+            "expected a callable or None"
+        )
 
 
 def bound_value(visit: Visit, tolerance: float) -> float:

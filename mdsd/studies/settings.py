@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
 
+from mdsd._arguments import check_name, check_whole, shown
 from mdsd.datasets import Dataset
 from mdsd.drafts.base import check_num_drafts
 from mdsd.errors import InvalidArgumentError
@@ -146,15 +147,23 @@ def bound_settings(
     InvalidArgumentError
         If an option is out of range, a name is not known, or nothing is left to compute.
     """
-    counts = _distinct("num_drafts", [check_num_drafts(n) for n in num_drafts])
+    if not isinstance(dataset, Dataset):
+        raise InvalidArgumentError(
+            f"dataset is {type(dataset).__name__}; expected a Dataset from mdsd.datasets.load or "
+            "mdsd.datasets.read_npz"
+        )
+    given = _listed("num_drafts", num_drafts)
+    counts = _distinct("num_drafts", [check_num_drafts(n) for n in given])
     models = tuple(dataset.draft_logits)
     chosen = _names("draft model", draft_models, models, models[:1])
     asked = _names("draft distribution", drafts, DRAFT_NAMES, DRAFT_NAMES)
-    heats = _distinct("temperatures", list(temperatures))
-    for heat in heats:
+    warm = _listed("temperatures", temperatures)
+    for heat in warm or [1.0]:
         filter_probs([1.0], temperature=heat, top_k=top_k, top_p=top_p)
-    _check_whole("positions", positions, 1)
-    _check_whole("seed", seed, 0)
+    heats = _distinct("temperatures", [float(heat) for heat in warm])
+    if positions is not None:
+        check_whole("positions", positions, 1, math.inf, otherwise=" or None")
+    check_whole("seed", seed, 0, math.inf)
 
     used = tuple(name for name in asked if any(applies(name, n, len(models)) for n in counts))
     if not used:
@@ -163,13 +172,12 @@ def bound_settings(
             f"{', '.join(map(str, counts))} on {len(models)} draft model(s); spechub needs "
             "num_drafts = 2 and independent as many draft models as drafts"
         )
-    temperatures = tuple(float(heat) for heat in heats)
     return Settings(
         num_drafts=counts,
         drafts=used,
         draft_models=chosen,
         verifiers=(),
-        temperatures=temperatures,
+        temperatures=heats,
         top_k=top_k if top_k is not None and top_k > 0 else None,
         top_p=float(top_p),
         positions=dataset.num_positions
@@ -177,7 +185,7 @@ def bound_settings(
         else min(int(positions), dataset.num_positions),
         seed=int(seed),
         search_tolerance=SEARCH_TOLERANCE if dataset.vocab_size > EXACT_TOKENS else 1e-9,
-        cases=_cases(models, chosen, temperatures, used, counts),
+        cases=_cases(models, chosen, heats, used, counts),
     )
 
 
@@ -261,20 +269,15 @@ def _names(
 ) -> tuple[str, ...]:
     if given is None:
         return tuple(default)
-    names = _distinct(f"{kind}s", _listed(f"{kind}s", given))
-    for name in names:
-        if name not in known:
-            close = get_close_matches(str(name), known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise InvalidArgumentError(
-                f"{kind} is {name!r}; expected one of {', '.join(known)}{hint}"
-            )
-    return names
+    return _distinct(
+        f"{kind}s", [check_name(kind, name, known) for name in _listed(f"{kind}s", given)]
+    )
 
 
 def _listed(name: str, given: Iterable[T]) -> list[T]:
-    if isinstance(given, str):  # a string is a list of letters, which nobody means
-        raise InvalidArgumentError(f"{name} is {given!r}; expected a list")
+    # A string is a list of letters, which nobody means.
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidArgumentError(f"{name} is {shown(given)}; expected a list")
     return list(given)
 
 
@@ -282,11 +285,3 @@ def _distinct(name: str, given: list[T]) -> tuple[T, ...]:
     if not given:
         raise InvalidArgumentError(f"{name} is empty; expected at least one")
     return tuple(dict.fromkeys(given))
-
-
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if value is None and name == "positions":
-        return
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise InvalidArgumentError(f"{name} is {value!r}; expected an integer >= {least}")

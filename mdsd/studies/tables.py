@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import groupby
+from textwrap import fill
 from typing import TypeVar
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -19,17 +21,39 @@ __all__ = ["bound_report", "compare_report", "print_report", "titled_groups", "v
 Row = TypeVar("Row", CompareRow, BoundRow)
 
 _NOT_YET = Text("not yet", style="dim")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _IMPOSSIBLE = Text("\N{EN DASH}", style="dim")
+
+
+class _Paragraph:
+    """Text that is wrapped at blanks only, and there not at `_NO_BREAK`, printed as a blank too.
+
+    A name wider than the terminal stays whole.
+    """
+
+    def __init__(self, text: str, style: str) -> None:
+        self._text = text
+        self._style = style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = fill(self._text, options.max_width, break_long_words=False, break_on_hyphens=False)
+        yield Text(
+            lines.replace(_NO_BREAK, " "), style=self._style, no_wrap=True, overflow="ignore"
+        )
 
 
 def print_report(report: RenderableType) -> None:
     """Print a report on standard output, as wide as the terminal but at least 80 columns.
 
-    In a narrower terminal lines wrap: rich would cut the numbers off instead.
+    In a narrower terminal lines wrap: rich would cut the numbers off instead. Blanks at the end of
+    a line, which rich fills tables up with, are left out.
     """
     console = Console(highlight=False)
     console.width = max(console.width, 80)
-    console.print(report)
+    with console.capture() as capture:
+        console.print(report, crop=False)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    sys.stdout.write("\n".join([*lines, ""]))
 
 
 def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType:
@@ -53,7 +77,7 @@ def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType
                 acceptance = _mean(row, row.acceptance, row.stderr)
                 table.add_row(*head, row.verifier, acceptance, share)
             table.add_section()
-        parts += [Text(title, style="bold"), table, ""]
+        parts += [_Paragraph(title, "bold"), table, ""]
     legend = "Means over {} ± standard error; share: acceptance / bound."
     return Group(*parts, *_notes(rows, positions, legend))
 
@@ -77,7 +101,7 @@ def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
                 name = row.draft if index == 0 else ""
                 table.add_row(name, str(row.num_drafts), bound, *quantiles)
             table.add_section()
-        parts += [Text(title, style="bold"), table, ""]
+        parts += [_Paragraph(title, "bold"), table, ""]
     legend = "Means over {} ± standard error; quantiles over positions."
     return Group(*parts, *_notes(rows, positions, legend))
 
@@ -153,7 +177,7 @@ def _notes(rows: Sequence[Row], positions: int, legend: str) -> list[RenderableT
     notes = [legend.format(f"{positions:,} position{'s' if positions != 1 else ''}")]
     for title, group in titled_groups(rows):
         short = {
-            f"{row.draft} n={row.num_drafts}: {row.positions:,}": None
+            f"{row.draft} n={row.num_drafts}: {row.positions:,}".replace(" ", _NO_BREAK): None
             for row in group
             if row.positions < positions
         }
@@ -163,7 +187,7 @@ def _notes(rows: Sequence[Row], positions: int, legend: str) -> list[RenderableT
         missing = [m for row in rows if row.draft == draft for m in row.missing]
         if missing:
             notes.append(_why(draft, missing))
-    return [Text(note, style="dim") for note in notes]
+    return [_Paragraph(note, "dim") for note in notes]
 
 
 def _why(draft: str, missing: Sequence[Missing]) -> str:

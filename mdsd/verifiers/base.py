@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mdsd._probabilities import check_probs, check_same_vocab
+from mdsd._arguments import read_array, row_name
+from mdsd._frozen import FrozenArrays, frozen
+from mdsd._probabilities import check_probs, check_same_vocab, ratios
 from mdsd._random import RandomSource, draw_tokens, generator
 from mdsd._tokens import check_token_ids, refuse_impossible
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
+from mdsd.drafts.base import check_draft
 from mdsd.errors import InvalidArgumentError, UnsupportedError
-
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 __all__ = [
     "Plan",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Verification:
     """Outcome of one verification, or of a batch of them.
 
@@ -42,13 +42,33 @@ class Verification:
     accept_index : int, or ndarray of int64, shape (B,)
         Position of the emitted token among the drafts (the first, if it was drafted twice), -1
         where it was not drafted. A residual token that happens to be drafted counts.
+
+    Examples
+    --------
+    >>> from mdsd import NaiveVerifier, TopKDraft
+    >>> plan = NaiveVerifier().plan([0.5, 0.3, 0.2], TopKDraft([0.2, 0.5, 0.3], 2))
+    >>> plan.verify([1, 2], rng=0)
+    Verification(token_id=2, accept_index=1)
+    >>> plan.verify_many([[1, 2], [1, 2]], uniforms=[[0.9], [0.6]])
+    Verification(token_id=array([2, 1]), accept_index=array([1, 0]))
     """
 
     token_id: Any
     accept_index: Any
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Verification):
+            return NotImplemented
+        return np.array_equal(self.token_id, other.token_id) and np.array_equal(
+            self.accept_index, other.accept_index
+        )
 
-class Plan(ABC):
+    def __hash__(self) -> int:
+        # Of a batch there is none, as of every array.
+        return hash((self.token_id, self.accept_index))
+
+
+class Plan(FrozenArrays, ABC):
     """All work of a verifier for one position that does not depend on the drawn tokens.
 
     Plans are immutable, picklable and reusable.
@@ -68,6 +88,17 @@ class Plan(ABC):
     canonical : bool
         Whether relabelling the tokens relabels every output law; where a search may end in one of
         several equally good plans, only the acceptance rate is kept.
+
+    Examples
+    --------
+    >>> from mdsd import RRSVerifier, WithReplacement
+    >>> draft = WithReplacement([0.2, 0.5, 0.3], 2)
+    >>> plan = RRSVerifier().plan([0.5, 0.3, 0.2], draft)
+    >>> round(plan.acceptance_rate, 12), plan.num_uniforms
+    (0.76, 3)
+    >>> outcome = plan.verify_many(draft.sample(rng=0, size=1000), rng=0)
+    >>> outcome.token_id.shape
+    (1000,)
     """
 
     gap: float = 0.0
@@ -76,12 +107,6 @@ class Plan(ABC):
     def __init__(self, target_probs: FloatArray, draft: DraftDistribution) -> None:
         self.target_probs = target_probs
         self.draft = draft
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        for value in state.values():
-            if isinstance(value, np.ndarray):
-                value.setflags(write=False)
 
     @property
     @abstractmethod
@@ -216,16 +241,21 @@ class Plan(ABC):
             return generator(rng, "verify").random(shape)
         if rng is not None:
             raise InvalidArgumentError("rng and uniforms are both given; expected one of them")
-        try:
-            numbers = np.asarray(uniforms, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InvalidArgumentError("uniforms cannot be read as numbers") from None
-        if numbers.shape != shape:
-            raise InvalidArgumentError(f"uniforms has shape {numbers.shape}; expected {shape}")
+        given = read_array(uniforms, "uniforms", InvalidArgumentError)
+        if given.dtype.kind not in "fiu":
+            raise InvalidArgumentError(
+                f"uniforms holds {given.dtype.name} values; expected numbers in [0, 1)"
+            )
+        if given.shape != shape:
+            raise InvalidArgumentError(f"uniforms has shape {given.shape}; expected {shape}")
+        with np.errstate(over="ignore"):
+            numbers = given.astype(np.float64, copy=False)
         outside = ~((numbers >= 0.0) & (numbers < 1.0))
         if outside.any():
+            *row, column = index = tuple(np.argwhere(outside)[0])
             raise InvalidArgumentError(
-                f"uniforms holds {float(numbers[outside][0])!r}; expected numbers in [0, 1)"
+                f"{row_name('uniforms', row)}: index {column} is {float(numbers[index])!r}; "
+                "expected numbers in [0, 1)"
             )
         return numbers
 
@@ -352,12 +382,6 @@ class SelectionPlan(Plan):
         return law
 
 
-def frozen(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """Mark an array read-only."""
-    array.setflags(write=False)
-    return array
-
-
 def closing_law(accepted: FloatArray, rejected: float, residual: FloatArray) -> FloatArray:
     """Law of the emitted token: accepted masses, and the rejected mass spread over the residual."""
     return np.asarray(accepted + rejected * (residual / residual.sum()))
@@ -368,9 +392,7 @@ def accept_probs(target_masses: FloatArray, draft_masses: FloatArray) -> FloatAr
 
     A uniform is tested strictly against them, so mass 0 is never accepted, not even at u = 0.
     """
-    chances = np.zeros(np.broadcast_shapes(target_masses.shape, draft_masses.shape))
-    with np.errstate(divide="ignore", over="ignore"):
-        np.divide(target_masses, draft_masses, out=chances, where=target_masses > 0.0)
+    chances = ratios(target_masses, draft_masses)
     return np.minimum(chances, 1.0, out=chances)
 
 
@@ -396,6 +418,16 @@ class Verifier(ABC):
         Whether it claims to accept with probability alpha*, up to `Plan.gap`.
     source : str
         Where the rule was published, for listings.
+
+    Examples
+    --------
+    >>> from mdsd import GreedyDraft, GreedyVerifier, WithReplacement
+    >>> verifier = GreedyVerifier()
+    >>> verifier.supports(WithReplacement([0.2, 0.5, 0.3], 2)), verifier.supported
+    (False, 'greedy')
+    >>> plan = verifier.plan([0.5, 0.3, 0.2], GreedyDraft([0.2, 0.5, 0.3], 2))
+    >>> round(plan.acceptance_rate, 12)
+    0.9
     """
 
     name: ClassVar[str]
@@ -469,11 +501,7 @@ class Verifier(ABC):
         return self._num_uniforms(draft)
 
     def _refuse_unsupported(self, draft: DraftDistribution) -> None:
-        if not isinstance(draft, DraftDistribution):
-            raise InvalidArgumentError(
-                f"draft is {type(draft).__name__}; "
-                "expected a DraftDistribution such as WithReplacement"
-            )
+        check_draft(draft)
         if not self.supports(draft):
             raise UnsupportedError(
                 f"verifier {self.name!r} does not support the {draft.name} draft distribution "

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mdsd._probabilities import ratio_order
+from mdsd._probabilities import ratio_order, ratios
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, WithReplacement
 from mdsd.verifiers.base import (
@@ -100,9 +100,7 @@ def _kseq_root(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
         return 1.0
     # Along the tokens by p/q, sum min(p, rho q) is a prefix of rho q and a suffix of p.
     order = ratio_order(p, q)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratios = np.nan_to_num(p[order] / q[order], nan=0.0, posinf=np.inf)
-    descending = -ratios
+    descending = -ratios(p, q)[order]
     drafted = np.concatenate([[0.0], np.cumsum(q[order])])
     wanted = np.concatenate([np.cumsum(p[order][::-1])[::-1], [0.0]])
 

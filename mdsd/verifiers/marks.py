@@ -18,20 +18,18 @@ class MarkPlan(SelectionPlan):
 
     Notes
     -----
-    The marks have laws F_i with ``sum q_i F_i`` uniform, so the smallest of n selects token i
+    theory: marks have laws F_i with ``sum q_i F_i`` uniform, so the smallest of n selects token i
     with mass ``q_i`` times the mean of ``n (1 - u)**(n - 1)`` over F_i; `solvers.marks` spreads
     them so that this covers ``min(p, c* q)``, whose sum is alpha*.
     """
 
     def __init__(self, target_probs: FloatArray, draft: WithReplacement) -> None:
-        from solvers.marks import couple_marks
+        from solvers.marks import MarkCoupling, optimal_coupling
 
-        q, n = draft.draft_probs, draft.num_drafts
-        order = draft.prefix_order(target_probs)
-        upper, _ = draft.best_prefix(target_probs)
-        cap = _cap_with_overlap(target_probs, q, order[q[order] > 0.0], upper)
-        total = float(np.minimum(target_probs, cap * q).sum())
-        coupling = couple_marks(target_probs, q, n, cap, total)
+        upper, group, starts, left, right, levels, selected = optimal_coupling(
+            target_probs, draft.draft_probs, draft.num_drafts
+        )
+        coupling = MarkCoupling(group, starts, left, right, levels, selected)
         super().__init__(target_probs, draft, coupling.selected, upper)
         self._coupling = coupling
         for array in vars(coupling).values():
@@ -51,24 +49,3 @@ class MarkPlan(SelectionPlan):
         from solvers.marks import smallest_mark_probs
 
         return smallest_mark_probs(self._coupling, ids)
-
-
-def _cap_with_overlap(p: FloatArray, q: FloatArray, order: IntArray, overlap: float) -> float:
-    """Smallest c with ``sum min(p, c q) >= overlap``, or the largest ratio p/q where none has it.
-
-    `order` holds the tokens with q > 0 by descending ratio.
-    """
-    with np.errstate(over="ignore"):
-        ratios = np.minimum(p[order] / q[order], np.finfo(np.float64).max)
-    capped = np.cumsum(q[order])  # mass of q at and above each ratio
-    uncapped = np.append(np.cumsum(p[order][::-1])[::-1][1:], 0.0)  # mass of p below it
-    # At c = ratios[k] the overlap is uncapped[k] + c capped[k], falling with k; between two
-    # ratios it is linear in c.
-    with np.errstate(over="ignore"):
-        enough = np.flatnonzero(uncapped + ratios * capped >= overlap)
-    if len(enough) == 0:
-        return float(ratios[0])
-    k = int(enough[-1])
-    cap = (overlap - uncapped[k]) / capped[k]
-    lowest = float(ratios[k + 1]) if k + 1 < len(ratios) else 0.0
-    return float(min(max(cap, lowest), ratios[k]))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
+from inspect import signature
 from typing import Any
 
+from mdsd._arguments import check_name
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers.base import Verifier
 from mdsd.verifiers.greedy import GreedyVerifier
@@ -98,13 +99,9 @@ def get_verifier(name: str, **options: Any) -> Verifier:
     'optimal'
     """
     known = _registry()
-    if not isinstance(name, str) or name not in known:
-        close = get_close_matches(str(name), known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InvalidArgumentError(
-            f"verifier is {name!r}; expected one of {', '.join(known)}{hint}"
-        )
+    kind = known[check_name("verifier", name, known)]
     try:
-        return known[name](**options)
+        signature(kind).bind(**options)
     except TypeError as error:
         raise InvalidArgumentError(f"verifier {name!r}: {error}") from None
+    return kind(**options)

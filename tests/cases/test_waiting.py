@@ -6,19 +6,15 @@ import ast
 
 import pytest
 
-import mdsd
-
 from .reading import CASES, FOLDER, decoded
 
 DECODING = "decoders"
 LAYOUTS = "engine array layouts"
 ANALYSIS = "analysis"
-BATCHES = "acceptance_bounds and verify_batch"
 COMMAND_LINE = "tests/mdsd/test_cli.py, which has the cases of the command line"
 
 WAITING = {
     "rng-greedy-ignores-seed": DECODING,
-    "lp-batch-equals-loop": BATCHES,
     "decoder-sequence-law": DECODING,
     "decoder-recover-from-own-row": DECODING,
     "decoder-first-draft-is-checked": LAYOUTS,
@@ -44,14 +40,14 @@ WAITING_IN_PART = {
     "law-top-two-draft-declared-raw": DECODING,
     "law-argmax-draft-declared-softmax": DECODING,
     "law-top-k-ties-keep-exactly-k": DECODING,
-    "invalid-nan-row": f"{BATCHES}; {LAYOUTS}",
+    "invalid-nan-row": LAYOUTS,
     "invalid-length-mismatch": DECODING,
     "invalid-missing-draft-law": LAYOUTS,
     "invalid-inputs-left-alone": LAYOUTS,
     "rng-same-integer-seed": DECODING,
-    "rng-rows-independent": f"{BATCHES}; {DECODING}",
+    "rng-rows-independent": DECODING,
     "rng-same-seed-same-output": DECODING,
-    "dtype-views-and-strides": f"{BATCHES}; {LAYOUTS}",
+    "dtype-views-and-strides": LAYOUTS,
 }
 """Cases of which a part is tested in this folder, and what the rest waits for."""
 
@@ -107,13 +103,6 @@ def test_case_is_covered_or_waits(case_id):
 def test_every_id_is_a_case():
     assert set(CASES) >= COVERED | set(WAITING) | set(WAITING_IN_PART)
     assert set(WAITING_IN_PART) <= COVERED
-
-
-def test_batch_cases_wait_for_the_batch_calls_only():
-    """Fails once the batch calls exist: the cases that wait for them are due then."""
-    due = [name for name, reason in {**WAITING, **WAITING_IN_PART}.items() if BATCHES in reason]
-    exist = hasattr(mdsd, "acceptance_bounds") or hasattr(mdsd, "verify_batch")
-    assert not (due and exist), f"test these now: {due}"
 
 
 def test_cases_of_the_command_line():

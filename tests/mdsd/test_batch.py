@@ -122,7 +122,7 @@ def test_rows_are_what_their_plans_give(verifier, draft, n):
 )
 def test_long_rows_are_what_their_plans_give(verifier, draft, n):
     if verifier == "optimal" and draft in ("without_replacement", "independent"):
-        pytest.skip("searched up to 512 tokens only")
+        pytest.skip("the search for a lottery takes seconds here")
     targets, drafted, ids, laws = instances(draft, n, size=3001, repeats=2, seed=2)
     chosen = mdsd.get_verifier(verifier)
     plans = [chosen.plan(p, law) for p, law in zip(targets, laws, strict=True)]
@@ -328,7 +328,7 @@ def test_batch_calls_are_exported():
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_bounds_are_those_of_single_calls(draft, n, size):
     if (draft == "spechub" and n != 2) or (draft == "independent" and n > 1 and size > 9):
-        pytest.skip("no such draft, or no bound at this size")
+        pytest.skip("no such draft, or a search that takes seconds")
     targets, drafted, _, laws = instances(draft, n, size=size, repeats=4)
     found = acceptance_bounds(targets, drafted, draft=draft, num_drafts=n)
     expected = [mdsd.acceptance_bound(p, law).value for p, law in zip(targets, laws, strict=True)]

@@ -167,7 +167,6 @@ UNSUPPORTED = {
     "matching-large": ("matching", mdsd.WithoutReplacement(np.full(1000, 1e-3), 3)),
     "cover-large": ("cover", mdsd.WithReplacement(np.full(1000, 1e-3), 3)),
     "subset-large": ("subset", mdsd.WithReplacement(np.full(40, 1 / 40), 2)),
-    "submodular-large": ("submodular", mdsd.WithReplacement(np.full(1000, 1e-3), 3)),
 }
 
 

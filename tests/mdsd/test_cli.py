@@ -279,7 +279,18 @@ def test_plot_is_a_png_and_the_same_twice(small, command):
     assert one == two
 
 
-def test_not_computed_is_null():
+@pytest.fixture
+def no_search(monkeypatch):
+    """No search for an optimal lottery succeeds."""
+
+    def refuse(*arguments, **options):
+        raise mdsd.UnsupportedError("no method at this size")
+
+    for module in ("mdsd.bounds", "mdsd.verifiers.lottery"):
+        monkeypatch.setattr(f"{module}.find_lottery", refuse)
+
+
+def test_not_computed_is_null(no_search):
     rows = rows_of("mdsd compare --positions 1 --num-drafts 2 --draft independent --json")
     optimal = next(row for row in rows if row["verifier"] == "optimal")
     assert optimal["draft_model"] == "drop2+drop3"
@@ -324,7 +335,7 @@ def test_compare_table_names_everything(small):
     assert [word for word in words if word not in text] == []
 
 
-def test_compare_table_says_what_is_missing():
+def test_compare_table_says_what_is_missing(no_search):
     text = call("mdsd compare --positions 1 --num-drafts 2 --draft independent").stdout
     assert "not yet" in text
     assert re.search(
@@ -371,7 +382,7 @@ def test_verifiers_are_listed(name):
         ("compare smolm2", ["did you mean 'smollm2'"]),
         ("compare nothere.npz", ["nothere.npz", "No such file"]),
         ("compare .", ["Is a directory"]),
-        (f"compare {'x' * 300}", ["unknown data set"]),
+        (f"compare {'x' * 300}", ["data set is"]),
         ("compare --output out.txt", ["out.txt", ".csv or .json"]),
         ("compare --output gone/out.csv", ["gone/out.csv", "No such file"]),
         (f"compare --output {'x' * 300}.csv", ["cannot be written"]),
@@ -464,6 +475,77 @@ def test_broken_pipe_is_quiet(small, arguments):
     with running.stderr as stream:
         assert stream.read() == b""
     running.wait()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", ["verifiers", "bound data.npz --json", "--help"])
+def test_full_disk_is_one_line(small, arguments):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mdsd", *arguments.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": PACKAGES},
+            check=False,
+        )
+    message = b"mdsd: standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, message)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (MemoryError(), 2, "not enough memory"),
+        (
+            MemoryError("Unable to allocate\n7 TiB"),
+            2,
+            "not enough memory: Unable to allocate 7 TiB",
+        ),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+    ids=["memory", "memory-numpy", "interrupt"],
+)
+def test_what_stops_a_study_is_one_line(monkeypatch, small, error, code, message):
+    def stop(*arguments):
+        raise error
+
+    monkeypatch.setattr("mdsd.studies.bounding.run_bound", stop)
+    result = call("mdsd bound data.npz")
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr == f"mdsd: {message}\n"
+
+
+@pytest.mark.parametrize("command", ["", "compare ", "bound ", "verifiers "])
+def test_short_help(command):
+    assert call(f"mdsd {command}-h").stdout == call(f"mdsd {command}--help").stdout != ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_only_regular_files_are_written(small, kind):
+    if kind == "pipe":
+        os.mkfifo("out.csv")
+    else:
+        os.symlink(os.devnull, "out.csv")
+    result = call("mdsd bound data.npz --output out.csv")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "mdsd: out.csv: cannot be written: it is not a regular file\n"
+
+
+@pytest.mark.parametrize("command", ["bound data.npz", "compare data.npz", "verifiers"])
+def test_no_line_ends_in_a_blank(small, command):
+    assert [
+        line for line in call(f"mdsd {command}").stdout.splitlines() if line != line.rstrip()
+    ] == []
+
+
+def test_long_names_stay_whole():
+    name = "-".join(["model"] * 30)
+    laws = {"target_probs": [[0.5, 0.5]] * 2, "draft_probs": [[1.0, 0.0], [0.5, 0.5]]}
+    np.savez("data.npz", **laws, draft_names=[name])
+    text = call("mdsd bound data.npz --num-drafts 2 --draft without_replacement").stdout
+    assert text.count(name) == 2  # the title, and the footnote about the position left out
+    assert "without_replacement n=2: 1" in text.splitlines()[-1]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")

@@ -148,7 +148,7 @@ def test_draft_mapping_is_read_only(smollm2):
 def test_unknown_name(name, hint):
     with pytest.raises(InvalidArgumentError) as caught:
         datasets.load(name)
-    assert str(caught.value) == f"unknown data set {name!r}; known: smollm2{hint}"
+    assert str(caught.value) == f"data set is {name!r}; expected one of smollm2{hint}"
 
 
 # --- a user's file -------------------------------------------------------------------------------

@@ -394,7 +394,7 @@ class TestConstructorErrors:
         [
             pytest.param(None, ["draft_probs", "missing"], id="missing"),
             pytest.param([], ["draft_probs", "missing"], id="empty"),
-            pytest.param(0.5, ["draft_probs", "missing"], id="scalar"),
+            pytest.param(0.5, ["draft_probs", "0.5"], id="scalar"),
             pytest.param([0.5, 0.5], ["draft_probs[0]", "()"], id="one-vector-only"),
             pytest.param([[0.5, 0.5], [0.5, 0.4]], ["draft_probs[1]", "0.9"], id="mass"),
             pytest.param([[0.5, 0.5], [1.5, -0.5]], ["draft_probs[1]", "-0.5"], id="negative"),
@@ -690,3 +690,74 @@ class TestOwnDraftWithTuples:
     def test_prob_is_still_not_declared(self):
         with pytest.raises(UnsupportedError, match=r"prob\(\)"):
             WithTuples().prob([0, 1])
+
+
+@pytest.mark.parametrize("n", [10**3, 300_000, 2**31 - 1])
+def test_counting_astronomic_numbers_of_tuples_is_quick(n):
+    draft = WithReplacement(np.full(50_000, 1 / 50_000), n)
+    started = time.perf_counter()
+    with pytest.raises(UnsupportedError, match=r"has more than 1e\+300 tuples"):
+        draft.tuples()
+    assert draft._count_tuples() == np.inf
+    assert WithReplacement([1.0, 0.0], n)._count_tuples() == 1
+    assert time.perf_counter() - started < 0.5
+
+
+class EndlessDraft(DraftDistribution):
+    """A user's own draft whose enumeration never ends."""
+
+    name, num_drafts, vocab_size = "endless", 1, 2
+
+    def hit_probs(self, order):
+        return np.array([0.0, 0.5, 1.0])
+
+    def sample(self, rng, size=None):
+        return np.zeros((1,) if size is None else (size, 1), dtype=np.int64)
+
+    def tuples(self):
+        while True:
+            yield (0,), 0.5
+
+
+def test_a_users_tuples_are_not_enumerated_for_ever():
+    with pytest.raises(
+        UnsupportedError, match="endless draft distribution has more than 1,000,000"
+    ):
+        EndlessDraft().tuple_arrays()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "error", "words"),
+    [
+        ([((0,), 0.5), ((1,), 0.4)], InvalidDistributionError, "sums to 0.9"),
+        ([((0,), 1.5), ((1,), -0.5)], InvalidDistributionError, "-0.5"),
+        ([((0,), 0.5), ((2,), 0.5)], InvalidTokenError, "id 2"),
+        ([((0, 1), 1.0)], InvalidTokenError, r"\(1, 2\)"),
+        ([((0,), 0.5), ((0, 1), 0.5)], InvalidTokenError, "cannot be read"),
+    ],
+    ids=["mass", "negative", "range", "length", "ragged"],
+)
+@pytest.mark.parametrize("method", ["lp", "matching"])
+def test_a_users_tuples_are_checked(monkeypatch, pairs, error, words, method):
+    monkeypatch.setattr(EndlessDraft, "tuples", lambda self: iter(pairs))
+    with pytest.raises(error, match=rf"tuples\(\) of the endless draft distribution.*{words}"):
+        mdsd.acceptance_bound([0.5, 0.5], EndlessDraft(), method=method)
+
+
+@pytest.mark.parametrize("method", ["hit_probs", "sample", "prob", "token_hit_probs", "_hit_probs"])
+@pytest.mark.parametrize("kind", [WithReplacement, GreedyDraft, ExplicitDraft])
+def test_built_in_laws_are_final(kind, method):
+    with pytest.raises(TypeError, match=f"Mine overrides {method} of the law of {kind.__name__}"):
+        type("Mine", (kind,), {method: lambda self, *arguments: None})
+
+
+def test_built_in_laws_may_be_added_to():
+    class Named(WithReplacement):
+        name = "mine"
+
+        def entropy(self):
+            return -float(self.draft_probs @ np.log(self.draft_probs))
+
+    draft = Named(Q, 2)
+    assert draft.entropy() > 0.0
+    assert mdsd.acceptance_bound(Q, draft).value == pytest.approx(1.0)

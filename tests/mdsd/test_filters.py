@@ -405,3 +405,22 @@ def test_large_rows_follow_the_reference(seed):
     found = probs_from_logits(row, temperature=0.8, top_k=50, top_p=0.9137)
     expected = reference(row.tolist(), 0.8, 50, 0.9137)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+
+
+NEIGHBOURS = [0.0035298588426049653, 0.003529858842604965]
+"""Floats whose logarithms are the same."""
+
+
+@pytest.mark.parametrize("options", [{"top_k": 2}, {"temperature": 0.5, "top_k": 2}], ids=str)
+def test_neighbouring_probabilities_are_told_apart(options):
+    assert np.log(NEIGHBOURS[0]) == np.log(NEIGHBOURS[1])
+    rest = 1.0 - sum(NEIGHBOURS)
+    for first, second in (NEIGHBOURS, NEIGHBOURS[::-1]):
+        kept = filter_probs([rest, first, second], **options) > 0.0
+        assert kept.tolist() == [True, first > second, second > first]
+
+
+def test_temperature_zero_tells_neighbouring_probabilities_apart():
+    low, high = 0.49999999999999994, 0.5
+    assert filter_probs([low, high], temperature=0).tolist() == [0.0, 1.0]
+    assert filter_probs([high, low], temperature=0).tolist() == [1.0, 0.0]

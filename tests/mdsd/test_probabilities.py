@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mdsd._arguments import shown
 from mdsd._probabilities import MASS_TOLERANCE, check_probs, check_same_vocab, ratio_order
 from mdsd._random import draw_tokens, generator
 from mdsd._tokens import check_token_ids, refuse_impossible
@@ -276,7 +277,7 @@ class TestGenerator:
     def test_refused(self, rng):
         with pytest.raises(InvalidArgumentError, match=r"^rng is ") as caught:
             generator(rng, "draft")
-        assert repr(rng) in str(caught.value)
+        assert shown(rng) in str(caught.value)
 
 
 class TestCheckTokenIds:

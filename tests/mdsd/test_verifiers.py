@@ -218,18 +218,19 @@ def test_optimal_lottery_at_a_few_thousand_tokens(name):
     assert abs((seen.accept_index >= 0).mean() - rate) < slack
 
 
+ONE_DRAFT = {
+    "with": mdsd.WithReplacement(Q, 1),
+    "without": mdsd.WithoutReplacement(Q, 1),
+    "independent": mdsd.IndependentDrafts([Q]),
+    "greedy": mdsd.GreedyDraft(Q, 1),
+    "explicit": mdsd.ExplicitDraft([[0], [1], [2]], Q, vocab_size=3),
+}
+
+
 class TestOneDraft:
     """With one draft its own law is all that counts, whatever class declares it."""
 
-    DRAFTS = {
-        "with": mdsd.WithReplacement(Q, 1),
-        "without": mdsd.WithoutReplacement(Q, 1),
-        "independent": mdsd.IndependentDrafts([Q]),
-        "greedy": mdsd.GreedyDraft(Q, 1),
-        "explicit": mdsd.ExplicitDraft([[0], [1], [2]], Q, vocab_size=3),
-    }
-
-    @pytest.mark.parametrize("draft", DRAFTS.values(), ids=DRAFTS)
+    @pytest.mark.parametrize("draft", ONE_DRAFT.values(), ids=ONE_DRAFT)
     def test_optimal_is_single_draft_verification(self, draft):
         plan = mdsd.OptimalVerifier().plan(P, draft)
         assert plan.num_uniforms == mdsd.OptimalVerifier().num_uniforms(draft) == 2

@@ -11,8 +11,13 @@ import pytest
 from scipy.stats import chi2
 
 from mdsd.drafts import WithReplacement
-from mdsd.verifiers.marks import _cap_with_overlap
-from solvers.marks import MarkCoupling, couple_marks, draw_marks, smallest_mark_probs
+from solvers.marks import (
+    MarkCoupling,
+    _cap_with_overlap,
+    couple_marks,
+    draw_marks,
+    smallest_mark_probs,
+)
 from solvers.prefix import best_prefix
 
 FALSE_ALARM = 1e-6

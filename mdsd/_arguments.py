@@ -1,0 +1,151 @@
+"""What every check of an argument shares: reading it, and naming it and its value in one line."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import AnyArray
+from mdsd.errors import InvalidArgumentError, MdsdError
+
+__all__ = [
+    "check_name",
+    "check_whole",
+    "one_line",
+    "read_array",
+    "read_number",
+    "row_name",
+    "shown",
+    "suggestion",
+]
+
+MOST_WHOLE = 2**31 - 1
+"""Largest whole number that a size or a count may be."""
+
+
+class _Short(reprlib.Repr):
+    """Values as Python writes them, cut to what fits a message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 3
+        self.maxstring = self.maxother = self.maxlong = 80
+
+    def repr_int(self, x: int, level: int) -> str:
+        try:
+            return super().repr_int(x, level)
+        except ValueError:  # Python refuses to write very long ones
+            return f"an integer of {x.bit_length()} bits"
+
+
+_SHORT = _Short()
+
+
+def one_line(text: object) -> str:
+    """Join the lines of a text, such as that of another library's error."""
+    return " ".join(str(text).split())
+
+
+def shown(value: object) -> str:
+    r"""Write a value for a message: in one line, and cut if it is long.
+
+    Examples
+    --------
+    >>> shown("a\nb"), shown(list(range(100)))
+    ("'a\\nb'", '[0, 1, 2, 3, 4, 5, ...]')
+    """
+    return one_line(_SHORT.repr(value))
+
+
+def row_name(name: str, row: Iterable[int]) -> str:
+    """Name a row of an argument; without row numbers, the argument.
+
+    Examples
+    --------
+    >>> row_name("logits", (2, 0)), row_name("logits", ())
+    ('logits row 2, 0', 'logits')
+    """
+    place = ", ".join(str(int(index)) for index in row)
+    return f"{name} row {place}" if place else name
+
+
+def suggestion(name: object, known: Iterable[str]) -> str:
+    """End a message about an unknown name with the known one that is meant, if one is close."""
+    close = get_close_matches(str(name), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def check_name(what: str, name: Any, known: Iterable[str]) -> str:
+    """Check that a name is one of those known.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Naming what is meant, if a known name is close.
+    """
+    names = tuple(known)
+    if not isinstance(name, str) or name not in names:
+        raise InvalidArgumentError(
+            f"{what} is {shown(name)}; expected one of {', '.join(names)}{suggestion(name, names)}"
+        )
+    return name
+
+
+def check_whole(
+    name: str, value: Any, least: int, most: float = MOST_WHOLE, *, otherwise: str = ""
+) -> int:
+    """Check a whole number; bool is none.
+
+    Parameters
+    ----------
+    name : str
+        What to call the argument in an error.
+    value : object
+    least, most : int
+        Its range; ``math.inf`` for no upper end.
+    otherwise : str, default ""
+        What else the caller accepts, for the message, such as ``" or None"``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is no Python or numpy integer within the range.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not least <= value <= most:
+        ceiling = f" and <= {most}" if whole and value > most else ""
+        raise InvalidArgumentError(
+            f"{name} is {shown(value)}; expected an integer >= {least}{ceiling}{otherwise}"
+        )
+    return int(value)
+
+
+def read_number(value: Any) -> float:
+    """Read a real number: NaN for what is none, infinity beyond the range of float64."""
+    real = isinstance(value, (int, float, np.integer, np.floating))
+    if not real or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def read_array(value: Any, name: str, error: type[MdsdError]) -> AnyArray:
+    """Read an argument as an array of whatever type it has.
+
+    Raises
+    ------
+    MdsdError
+        Of the class given, whatever the conversion raised: a tensor that requires a gradient or
+        lives on another device has errors of its own.
+    """
+    try:
+        return np.asarray(value)
+    except Exception as reason:  # anyone's __array__ is called
+        raise error(f"{name} cannot be read as an array: {one_line(reason)}") from None
