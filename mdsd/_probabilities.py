@@ -176,7 +176,8 @@ def ratio_order(numerator: FloatArray, denominator: FloatArray) -> IntArray:
     [1, 0, 3, 2]
     """
     positive = numerator > 0.0
-    ratio = ratios(numerator, denominator)
+    # By a power of two, which changes no ratio but keeps those to subnormal numbers finite.
+    ratio = ratios(numerator, denominator * 2.0**512)
     unbounded = np.isinf(ratio)
     # Tokens of ratio 0 or infinity, which filters make many of, need no sorting; among the others
     # ties are rare, and the stable sort that keeps them by id takes twice as long.

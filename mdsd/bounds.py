@@ -327,6 +327,7 @@ def _too_many_pairs(draft: DraftDistribution) -> str | None:
             if pairs > MAX_PAIRS:
                 count = count_in_words(pairs)
                 return f"it has {count} pairs (token, set); the limit is {MAX_PAIRS:,}"
+            draft.check_tuples()
         else:
             draft.tuples()
     except UnsupportedError as error:

@@ -223,39 +223,13 @@ def minimum_norm_lottery(
     (0.86, 0.86)
     """
     limit = _default_limit(len(target_masses)) if max_iterations is None else max_iterations
-    scale = 1.0 / np.sqrt(token_weights)
-    bound = _Bound(target_masses)
-    corral = _Corral(bound.vertex(first_order, hits), first_order, target_masses, scale)
-    selected = corral.selected()
-    best = _State(target_masses, corral, selected)
-    iterations = 1
-    while iterations < limit and bound.value - best.attained > tolerance:
-        point = (selected - target_masses) * scale
-        order = np.argsort(point * scale)
-        vertex = bound.vertex(order, hits)
-        iterations += 1
-        shifted = (vertex - target_masses) * scale
-        # Wolfe's criterion: no vertex lies on the near side of the point, up to rounding.
-        length = float(np.linalg.norm(point))
-        reach = max(length, float(np.linalg.norm(shifted)))
-        no_progress = point @ point - point @ shifted <= 1e-15 * length * reach
-        if no_progress or not corral.add(vertex, order):
+    search = _Search(target_masses, hits, tolerance, limit)
+    for power in (1.0, 0.5, 0.25, 0.75, 0.0):
+        # Rounding can end a descent above the tolerance; another norm takes another way.
+        search.descend(first_order, token_weights**power)
+        if search.finished():
             break
-        corral.descend()
-        selected = corral.selected()
-        state = _State(target_masses, corral, selected)
-        if state.attained > best.attained:
-            best = state
-    del corral  # its factorisation is larger than the result
-    return OrderLottery(
-        orders=np.array(best.orders),
-        weights=best.weights,
-        selected=best.selected,
-        attained=best.attained,
-        upper=min(bound.value, 1.0),
-        subset=bound.subset,
-        iterations=iterations,
-    )
+    return search.lottery()
 
 
 def norm_weights(target_masses: FloatArray, token_hits: FloatArray) -> FloatArray:
@@ -275,8 +249,8 @@ def norm_weights(target_masses: FloatArray, token_hits: FloatArray) -> FloatArra
         ones, without replacement and independent, the geometric mean of the gaps after 60
         iterations was 5e-7 with equal weights, 1e-7, 3e-8 and 4e-7 with powers 0.5, 0.75 and 1.
     """
-    largest = np.maximum(np.maximum(target_masses, token_hits), np.finfo(np.float64).tiny)
-    return np.asarray(largest**0.75)
+    # The floor keeps hopelessly small tokens from drowning all others in rounding.
+    return np.asarray(np.maximum(np.maximum(target_masses, token_hits) ** 0.75, 1e-15))
 
 
 def _default_limit(vocab_size: int) -> int:
@@ -285,34 +259,77 @@ def _default_limit(vocab_size: int) -> int:
     return 60 if vocab_size <= 20_000 else 8
 
 
-class _Bound:
-    """The least value of subset selection over the prefixes of all orders evaluated."""
+class _Search:
+    """What successive descents have found: the best lottery, and the least upper bound."""
 
-    def __init__(self, target_masses: FloatArray) -> None:
-        self._target = target_masses
-        self.value = np.inf
-        self.subset = np.ones(len(target_masses), dtype=np.bool_)
+    def __init__(
+        self,
+        target_masses: FloatArray,
+        hits: Callable[[IntArray], FloatArray],
+        tolerance: float,
+        limit: int,
+    ) -> None:
+        self._target, self._hits = target_masses, hits
+        self._tolerance, self._limit = tolerance, limit
+        self._iterations = 0
+        self._upper = np.inf
+        self._subset = np.ones(len(target_masses), dtype=np.bool_)
+        self._attained = -np.inf
 
-    def vertex(self, order: IntArray, hits: Callable[[IntArray], FloatArray]) -> FloatArray:
+    def finished(self) -> bool:
+        gap = self._upper - self._attained
+        return gap <= self._tolerance or self._iterations >= self._limit
+
+    def descend(self, first_order: IntArray, token_weights: FloatArray) -> None:
+        """Follow Wolfe's algorithm under one norm until it is finished or makes no progress."""
+        target, scale = self._target, 1.0 / np.sqrt(token_weights)
+        corral = _Corral(self._vertex(first_order), first_order, target, scale)
+        selected = self._note(corral)
+        while not self.finished():
+            point = (selected - target) * scale
+            order = np.argsort(point * scale)
+            vertex = self._vertex(order)
+            shifted = (vertex - target) * scale
+            # Wolfe's criterion: no vertex lies on the near side of the point, up to rounding.
+            length = float(np.linalg.norm(point))
+            reach = max(length, float(np.linalg.norm(shifted)))
+            no_progress = point @ point - point @ shifted <= 1e-15 * length * reach
+            if no_progress or not corral.add(vertex, order):
+                return
+            corral.descend()
+            selected = self._note(corral)
+
+    def _vertex(self, order: IntArray) -> FloatArray:
         """Vertex of the base polytope at an order, whose prefixes may improve the bound."""
-        values = hits(order)
+        self._iterations += 1
+        values = self._hits(order)
         cuts = cut_values(self._target[order], values)
         length = int(np.argmin(cuts))
-        if cuts[length] < self.value:
-            self.value = float(cuts[length])
-            self.subset[:] = True
-            self.subset[order[:length]] = False
+        if cuts[length] < self._upper:
+            self._upper = float(cuts[length])
+            self._subset[:] = True
+            self._subset[order[:length]] = False
         vertex = np.empty(len(order))
         # Rounding may let a prefix value fall by an ulp; a selection mass is never negative.
         vertex[order] = np.maximum(np.diff(values), 0.0)
         return vertex
 
+    def _note(self, corral: _Corral) -> FloatArray:
+        """Keep the corral's lottery if it is the best so far; give its selection masses."""
+        selected = corral.selected()
+        attained = float(np.minimum(self._target, selected).sum())
+        if attained > self._attained:
+            self._attained, self._selected = attained, selected
+            self._weights, self._orders = corral.weights.copy(), list(corral.orders)
+        return selected
 
-class _State:
-    """A lottery met on the way, and the acceptance it attains."""
-
-    def __init__(self, target_masses: FloatArray, corral: _Corral, selected: FloatArray) -> None:
-        self.attained = float(np.minimum(target_masses, selected).sum())
-        self.selected = selected
-        self.weights = corral.weights.copy()
-        self.orders = list(corral.orders)
+    def lottery(self) -> OrderLottery:
+        return OrderLottery(
+            orders=np.array(self._orders),
+            weights=self._weights,
+            selected=self._selected,
+            attained=self._attained,
+            upper=min(self._upper, 1.0),
+            subset=self._subset,
+            iterations=self._iterations,
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from math import factorial
 from typing import Any
 
 import numpy as np
@@ -418,24 +417,27 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
         return self._hit_probs(check_order(order, self.vocab_size))
 
     def tuple_arrays(self) -> tuple[IntArray, FloatArray]:  # noqa: D102
-        _refuse_too_many(self, self._count_tuples())
+        self.check_tuples()
         ids, probs = self._tuple_arrays()
         positive = probs > 0.0
         return ids[positive], probs[positive]
 
     def count_pairs(self) -> float:
-        """Estimate the number of pairs (drafted token, set of drafts) after merging.
+        """Estimate the number of pairs (drafted token, set of drafts) after merging."""
+        count = self._count_tuples()
+        if count < np.inf and self.exchangeable:
+            count //= product_of(range(1, self.num_drafts + 1))
+        return self.num_drafts * max(1.0, count)
+
+    def check_tuples(self) -> None:
+        """Refuse to enumerate above `MAX_TUPLES` tuples.
 
         Raises
         ------
         UnsupportedError
-            Above `MAX_TUPLES` tuples.
+            Naming their number.
         """
-        count = self._count_tuples()
-        _refuse_too_many(self, count)
-        # 10! is more than MAX_TUPLES: further factors change nothing.
-        orders = factorial(min(self.num_drafts, 10)) if self.exchangeable else 1
-        return self.num_drafts * max(1.0, count // orders)
+        _refuse_too_many(self, self._count_tuples())
 
     @abstractmethod
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:

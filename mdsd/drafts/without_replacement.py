@@ -105,7 +105,8 @@ class WithoutReplacement(DeclaredDraft):
         for _ in range(self.num_drafts):
             left = np.tile(weights, (len(places), 1))
             np.put_along_axis(left, places, 0.0, axis=1)
-            probs = (probs / left.sum(axis=1))[:, np.newaxis] * left
+            # A ratio first: the remaining mass alone may be too small to divide by.
+            probs = probs[:, np.newaxis] * (left / left.sum(axis=1, keepdims=True))
             rows, new = np.nonzero(left)
             places = np.concatenate([places[rows], new[:, np.newaxis]], axis=1)
             probs = probs[rows, new]

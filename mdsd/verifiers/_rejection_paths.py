@@ -17,6 +17,7 @@ from mdsd._probabilities import ratio_order
 from mdsd._typing import FloatArray, IntArray
 
 __all__ = [
+    "SCALE",
     "PathTables",
     "enumerate_rejection",
     "path_caps",
@@ -26,13 +27,18 @@ __all__ = [
 ]
 
 
+SCALE = 2.0**512
+"""The draft masses are multiplied, and so the caps divided, by this: the cap of a rejection that
+leaves subnormal draft mass would overflow otherwise."""
+
+
 class PathTables(NamedTuple):
     """Sorted views of one pair (target, draft).
 
     Attributes
     ----------
     target, drafted : ndarray, shape (V,)
-        p and q.
+        p, and q times `SCALE`; so is every mass of q below.
     by_ratio : ndarray of int64, shape (V,)
         Tokens by descending p/q.
     ratios : ndarray, shape (V,)
@@ -58,6 +64,7 @@ class PathTables(NamedTuple):
 def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables:
     """Sort a target and a draft vector once, in O(V log V)."""
     order = ratio_order(target_probs, draft_probs)
+    draft_probs = draft_probs * SCALE
     p, q = target_probs[order], draft_probs[order]
     ratios = np.zeros_like(p)
     with np.errstate(divide="ignore", over="ignore"):
@@ -88,6 +95,8 @@ def _excess(tables: PathTables, cap: float) -> float:
 @njit(cache=True)
 def _remaining(tables: PathTables, removed: IntArray) -> float:
     """Mass of q without the removed tokens, as a sum of what remains."""
+    if len(removed) == 0:
+        return SCALE
     places = np.sort(tables.rank[removed])
     total, start = 0.0, 0
     for k in range(len(places)):
@@ -172,7 +181,7 @@ def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
     depth = num_drafts - 1
     caps, masses = np.empty(num_drafts), np.empty(num_drafts)
     rest, weights = np.empty(num_drafts), np.empty(num_drafts)
-    caps[0], masses[0], rest[0], weights[0] = 0.0, 1.0, 1.0, 1.0
+    caps[0], masses[0], rest[0], weights[0] = 0.0, 1.0, SCALE, 1.0
     place = np.full(num_drafts, -1)
     path = np.empty(num_drafts, dtype=np.int64)
     total, level = 0.0, 0
@@ -266,7 +275,7 @@ def sample_rejection(
     values = np.empty(paths)
     removed = np.empty(num_drafts, dtype=np.int64)
     for row in range(paths):
-        cap, mass, remaining = 0.0, 1.0, 1.0
+        cap, mass, remaining = 0.0, 1.0, SCALE
         value = 1.0
         for k in range(num_drafts):
             higher = cap + mass / remaining

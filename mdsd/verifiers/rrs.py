@@ -163,10 +163,15 @@ class PathRRSPlan(SequentialPlan):
         first = float(np.maximum(p - q, 0.0).sum())
         if first == 0.0 or len(falls) == 0:
             return 1.0
-        caps = 1.0 + first / remaining_masses(q, falls[:, np.newaxis])[:, 1]
+        from mdsd.verifiers._rejection_paths import SCALE
+
         tables = self._tables
+        left = remaining_masses(q, falls[:, np.newaxis])[:, 1] * SCALE
+        caps = 1.0 / SCALE + first / left
         places = np.searchsorted(tables.ratios, -caps)
-        excess = np.maximum(tables.target_sums[places] - caps * tables.drafted_sums[places], 0.0)
+        with np.errstate(over="ignore"):
+            capped = caps * tables.drafted_sums[places]
+        excess = np.maximum(tables.target_sums[places] - capped, 0.0)
         return min(1.0, max(0.0, 1.0 - float((q[falls] - p[falls]) @ excess) / first))
 
     @property
@@ -186,8 +191,12 @@ class PathRRSPlan(SequentialPlan):
         from mdsd.verifiers._rejection_paths import path_caps
 
         cap = path_caps(self._tables, row[np.newaxis])[1][0]
-        left = np.maximum(self.target_probs - cap * self._draft_probs, 0.0)
-        return residual_or_target(left, self.target_probs)
+        return residual_or_target(self._above(cap), self.target_probs)
+
+    def _above(self, cap: float) -> FloatArray:
+        """``(p - c q)+``; a cap so high that the product overflows leaves nothing."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.maximum(self.target_probs - cap * self._tables.drafted, 0.0))
 
     def marginal_law(self) -> FloatArray:
         """Law of the emitted token, followed along the likeliest rejection path.
@@ -201,12 +210,12 @@ class PathRRSPlan(SequentialPlan):
         """
         from mdsd.verifiers._rejection_paths import path_state
 
-        p, q = self.target_probs, self._draft_probs
-        accepted, rest, reached = np.zeros(len(p)), q.copy(), 1.0
+        accepted = np.zeros(len(self.target_probs))
+        rest, reached = self._tables.drafted.copy(), 1.0
         path = np.empty(self.num_tests, dtype=np.int64)
         for k in range(self.num_tests):
             cap, mass, remaining = path_state(self._tables, path[:k])
-            chances = accept_probs(np.maximum(p - cap * q, 0.0) / mass * remaining, rest)
+            chances = accept_probs(self._above(cap) / mass * remaining, rest)
             drafted = rest / remaining
             accepted += reached * drafted * chances
             rejected = drafted * (1.0 - chances)
