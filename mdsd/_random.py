@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mdsd._arguments import shown
+from mdsd._arguments import read_array, row_name, shown
 from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["RandomSource", "draw_tokens", "generator"]
+__all__ = ["RandomSource", "draw_tokens", "generator", "read_uniforms"]
 
 RandomSource = np.random.Generator | int | None
 """A generator, an integer seed, or None for fresh entropy from the operating system."""
@@ -71,3 +71,46 @@ def draw_tokens(weights: FloatArray, uniforms: Any) -> IntArray:
     # The first id at which the sum reaches its total is the last one with mass.
     last = np.searchsorted(cumulative, total, side="left")
     return np.asarray(np.minimum(found, last), dtype=np.int64)
+
+
+def read_uniforms(rng: RandomSource, uniforms: Any, shape: tuple[int, ...]) -> FloatArray:
+    """Draw the numbers of verifications, or check those the caller gave instead.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator, int or None
+    uniforms : array_like or None
+        Numbers in [0, 1).
+    shape : tuple of int
+
+    Returns
+    -------
+    ndarray of float64
+
+    Raises
+    ------
+    InvalidArgumentError
+        If both are given, or `uniforms` has another shape, holds something else than numbers or
+        leaves [0, 1).
+    """
+    if uniforms is None:
+        return generator(rng, "verify").random(shape)
+    if rng is not None:
+        raise InvalidArgumentError("rng and uniforms are both given; expected one of them")
+    given = read_array(uniforms, "uniforms", InvalidArgumentError)
+    if given.dtype.kind not in "fiu":
+        raise InvalidArgumentError(
+            f"uniforms holds {given.dtype.name} values; expected numbers in [0, 1)"
+        )
+    if given.shape != shape:
+        raise InvalidArgumentError(f"uniforms has shape {given.shape}; expected {shape}")
+    with np.errstate(over="ignore"):
+        numbers = given.astype(np.float64, copy=False)
+    outside = ~((numbers >= 0.0) & (numbers < 1.0))
+    if outside.any():
+        *row, column = index = tuple(np.argwhere(outside)[0])
+        raise InvalidArgumentError(
+            f"{row_name('uniforms', row)}: index {column} is {float(numbers[index])!r}; "
+            "expected numbers in [0, 1)"
+        )
+    return numbers

@@ -7,10 +7,26 @@ from typing import Any
 import numpy as np
 
 from mdsd._arguments import read_array, row_name
-from mdsd._typing import BoolArray, IntArray
+from mdsd._typing import AnyArray, BoolArray, IntArray
 from mdsd.errors import InvalidTokenError
 
-__all__ = ["check_token_ids", "refuse_impossible"]
+__all__ = ["check_token_ids", "read_token_ids", "refuse_impossible"]
+
+
+def read_token_ids(draft_token_ids: Any, name: str = "draft_token_ids") -> AnyArray:
+    """Read token ids as an array of integers, of whatever shape and range.
+
+    Raises
+    ------
+    InvalidTokenError
+        If they are not integers; bool and float are refused, even whole ones.
+    """
+    ids = read_array(draft_token_ids, name, InvalidTokenError)
+    if ids.size == 0 and ids.dtype.kind == "f":
+        ids = ids.astype(np.int64)  # an empty list reads as float64
+    if ids.dtype.kind not in "iu":
+        raise InvalidTokenError(f"{name} holds {ids.dtype.name} values; token ids are integers")
+    return ids
 
 
 def check_token_ids(
@@ -44,11 +60,7 @@ def check_token_ids(
         If they are not integers (bool and float are refused, even whole ones), of the wrong
         shape, or outside ``0 .. V - 1``.
     """
-    ids = read_array(draft_token_ids, name, InvalidTokenError)
-    if ids.size == 0 and ids.dtype.kind == "f":
-        ids = ids.astype(np.int64)  # an empty list reads as float64
-    if ids.dtype.kind not in "iu":
-        raise InvalidTokenError(f"{name} holds {ids.dtype.name} values; token ids are integers")
+    ids = read_token_ids(draft_token_ids, name)
     wrong_axes = ids.ndim == 0 if ndim is None else ids.ndim != ndim
     if wrong_axes or ids.shape[-1] != num_drafts:
         leading = "..., " if ndim is None else "B, " if ndim == 2 else ""

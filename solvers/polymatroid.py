@@ -224,7 +224,7 @@ def minimum_norm_lottery(
     """
     limit = _default_limit(len(target_masses)) if max_iterations is None else max_iterations
     search = _Search(target_masses, hits, tolerance, limit)
-    for power in (1.0, 0.5, 0.25, 0.75, 0.0):
+    for power in (1.0, 0.5, 0.25, 0.75, 0.1, 0.9, 1.25, 0.0):
         # Rounding can end a descent above the tolerance; another norm takes another way.
         search.descend(first_order, token_weights**power)
         if search.finished():
@@ -285,6 +285,7 @@ class _Search:
         target, scale = self._target, 1.0 / np.sqrt(token_weights)
         corral = _Corral(self._vertex(first_order), first_order, target, scale)
         selected = self._note(corral)
+        shortest, stalled = np.inf, 0
         while not self.finished():
             point = (selected - target) * scale
             order = np.argsort(point * scale)
@@ -294,7 +295,10 @@ class _Search:
             length = float(np.linalg.norm(point))
             reach = max(length, float(np.linalg.norm(shifted)))
             no_progress = point @ point - point @ shifted <= 1e-15 * length * reach
-            if no_progress or not corral.add(vertex, order):
+            # The norm falls at every step, except where rounding goes round in circles.
+            stalled = stalled + 1 if length >= shortest * (1.0 - 1e-14) else 0
+            shortest = min(shortest, length)
+            if no_progress or stalled > 3 or not corral.add(vertex, order):
                 return
             corral.descend()
             selected = self._note(corral)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import check_name
 from mdsd._probabilities import MASS_TOLERANCE, as_float_array, check_probs, check_same_vocab
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._threads import over_rows
@@ -165,13 +165,7 @@ def check_draft_name(draft: Any) -> str:
     InvalidArgumentError
         Naming those that exist.
     """
-    if isinstance(draft, str) and draft in DRAFT_NAMES:
-        return draft
-    close = get_close_matches(str(draft), DRAFT_NAMES, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise InvalidArgumentError(
-        f"draft is {draft!r}; expected one of {', '.join(DRAFT_NAMES)}{hint}"
-    )
+    return check_name("draft", draft, DRAFT_NAMES)
 
 
 def check_support(drafted: BatchProbs, draft: str, num_drafts: int) -> None:

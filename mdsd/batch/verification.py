@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd._random import RandomSource, generator
-from mdsd._tokens import check_token_ids, refuse_impossible
+from mdsd._random import RandomSource, read_uniforms
+from mdsd._tokens import check_token_ids, read_token_ids, refuse_impossible
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.batch._inputs import (
     BatchProbs,
@@ -29,7 +29,7 @@ from mdsd.drafts import (
     WithoutReplacement,
     WithReplacement,
 )
-from mdsd.errors import InvalidArgumentError, InvalidTokenError
+from mdsd.errors import InvalidTokenError
 from mdsd.verifiers import (
     GreedyVerifier,
     KSeqVerifier,
@@ -143,7 +143,7 @@ def verify_batch(
     example = _example_draft(draft, num_drafts, target.vocab_size)
     num_uniforms = chosen.num_uniforms(example)
     ids = _check_ids(draft_token_ids, target, drafted, example)
-    numbers = _read_uniforms(rng, uniforms, (len(ids), num_uniforms))
+    numbers = read_uniforms(rng, uniforms, (len(ids), num_uniforms))
 
     tokens = np.full(len(ids), -1, dtype=np.int64)
     kernel = _kernel(chosen, example)
@@ -165,10 +165,7 @@ def _count_drafts(draft_token_ids: Any, draft: str, models: int | None) -> int:
         return models
     if draft == SpecHubDraft.name:
         return SpecHubDraft.num_drafts
-    try:
-        shape = np.shape(draft_token_ids)
-    except ValueError as error:
-        raise InvalidTokenError(f"draft_token_ids cannot be read as an array: {error}") from None
+    shape = read_token_ids(draft_token_ids).shape
     if len(shape) != 2 or shape[1] == 0:
         raise InvalidTokenError(f"draft_token_ids has shape {shape}; expected (B, n) with n >= 1")
     return int(shape[1])
@@ -190,7 +187,8 @@ def _check_ids(
     )
     if len(ids) != len(target.rows):
         raise InvalidTokenError(
-            f"draft_token_ids has {len(ids)} rows but target_probs has {len(target.rows)}"
+            f"draft_token_ids has {len(ids)} rows, shape {ids.shape}, "
+            f"but target_probs has {len(target.rows)}"
         )
     refuse_impossible(ids, _possible(ids, drafted, example), example.name)
     return ids
@@ -227,26 +225,6 @@ def _tops_match(tops: IntArray, drafted: BatchProbs) -> BoolArray:
 
     over_rows(check, *drafted.rows.shape)
     return matching
-
-
-def _read_uniforms(rng: RandomSource, uniforms: Any, shape: tuple[int, int]) -> FloatArray:
-    if uniforms is None:
-        return generator(rng, "verify").random(shape)
-    if rng is not None:
-        raise InvalidArgumentError("rng and uniforms are both given; expected one of them")
-    try:
-        numbers = np.array(uniforms, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
-        raise InvalidArgumentError("uniforms cannot be read as numbers") from None
-    if numbers.shape != shape:
-        raise InvalidArgumentError(f"uniforms has shape {numbers.shape}; expected {shape}")
-    outside = ~((numbers >= 0.0) & (numbers < 1.0))
-    if outside.any():
-        row, column = np.argwhere(outside)[0]
-        raise InvalidArgumentError(
-            f"uniforms row {row} holds {float(numbers[row, column])!r}; expected numbers in [0, 1)"
-        )
-    return numbers
 
 
 _Kernel = Callable[..., None]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from mdsd._probabilities import ratio_order
+from mdsd._probabilities import ratio_order, ratios
 from mdsd._typing import FloatArray, IntArray
 
 __all__ = [
@@ -66,9 +66,6 @@ def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables
     order = ratio_order(target_probs, draft_probs)
     draft_probs = draft_probs * SCALE
     p, q = target_probs[order], draft_probs[order]
-    ratios = np.zeros_like(p)
-    with np.errstate(divide="ignore", over="ignore"):
-        np.divide(p, q, out=ratios, where=p > 0.0)
     descending = np.argsort(-draft_probs, kind="stable")
     rank = np.empty_like(descending)
     rank[descending] = np.arange(len(rank))
@@ -77,7 +74,7 @@ def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables
         target=target_probs,
         drafted=draft_probs,
         by_ratio=order,
-        ratios=-ratios,
+        ratios=-ratios(p, q),
         target_sums=np.concatenate([[0.0], np.cumsum(p)]),
         drafted_sums=np.concatenate([[0.0], np.cumsum(q)]),
         rank=rank,

@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mdsd._arguments import read_array, row_name
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import check_probs, check_same_vocab, ratios
-from mdsd._random import RandomSource, draw_tokens, generator
+from mdsd._random import RandomSource, draw_tokens, read_uniforms
 from mdsd._tokens import check_token_ids, refuse_impossible
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import check_draft
-from mdsd.errors import InvalidArgumentError, UnsupportedError
+from mdsd.errors import UnsupportedError
 
 __all__ = [
     "Plan",
@@ -236,28 +235,7 @@ class Plan(FrozenArrays, ABC):
         return ids
 
     def _numbers(self, rng: RandomSource, uniforms: Any, batch: tuple[int, ...]) -> FloatArray:
-        shape = (*batch, self.num_uniforms)
-        if uniforms is None:
-            return generator(rng, "verify").random(shape)
-        if rng is not None:
-            raise InvalidArgumentError("rng and uniforms are both given; expected one of them")
-        given = read_array(uniforms, "uniforms", InvalidArgumentError)
-        if given.dtype.kind not in "fiu":
-            raise InvalidArgumentError(
-                f"uniforms holds {given.dtype.name} values; expected numbers in [0, 1)"
-            )
-        if given.shape != shape:
-            raise InvalidArgumentError(f"uniforms has shape {given.shape}; expected {shape}")
-        with np.errstate(over="ignore"):
-            numbers = given.astype(np.float64, copy=False)
-        outside = ~((numbers >= 0.0) & (numbers < 1.0))
-        if outside.any():
-            *row, column = index = tuple(np.argwhere(outside)[0])
-            raise InvalidArgumentError(
-                f"{row_name('uniforms', row)}: index {column} is {float(numbers[index])!r}; "
-                "expected numbers in [0, 1)"
-            )
-        return numbers
+        return read_uniforms(rng, uniforms, (*batch, self.num_uniforms))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.draft!r})"

@@ -6,6 +6,7 @@ import numpy as np
 
 from mdsd._typing import FloatArray
 from mdsd.drafts import DraftDistribution, WithReplacement
+from mdsd.drafts.independent import token_hits_of_independent
 from mdsd.verifiers.base import Plan, Verifier
 from mdsd.verifiers.single import SingleDraftPlan
 
@@ -45,8 +46,8 @@ class NaiveTreePlan(SingleDraftPlan):
     @property
     def acceptance_rate(self) -> float:
         p, q = self.target_probs, self.tested
-        with np.errstate(divide="ignore", invalid="ignore"):
-            others = -np.expm1((self.draft.num_drafts - 1) * np.log1p(-q))
-        # For n = 1 there are no others, and a certain token gave 0 * -inf.
-        by_chance = np.maximum(p - q, 0.0) @ np.nan_to_num(others)
-        return float(min(1.0, np.minimum(p, q).sum() + by_chance))
+        alone, others = float(np.minimum(p, q).sum()), self.draft.num_drafts - 1
+        if others == 0:
+            return min(1.0, alone)
+        met = token_hits_of_independent(q[np.newaxis], repeats=others)
+        return min(1.0, alone + float(np.maximum(p - q, 0.0) @ met))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import check_whole
 from mdsd._random import generator
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd.drafts.without_replacement import remaining_masses
-from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers.base import (
     Plan,
     SequentialPlan,
@@ -67,12 +68,8 @@ class RRSVerifier(Verifier):
     source = 'Yang et al., "Multi-Candidate Speculative Decoding"'
 
     def __init__(self, *, monte_carlo_paths: int = 4096, seed: int = 0) -> None:
-        for label, value, least in (("monte_carlo_paths", monte_carlo_paths, 2), ("seed", seed, 0)):
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not whole or value < least:
-                raise InvalidArgumentError(f"{label} is {value!r}; expected an integer >= {least}")
-        self.monte_carlo_paths = int(monte_carlo_paths)
-        self.seed = int(seed)
+        self.monte_carlo_paths = check_whole("monte_carlo_paths", monte_carlo_paths, 2)
+        self.seed = check_whole("seed", seed, 0, math.inf)
 
     def _num_uniforms(self, draft: DraftDistribution) -> int:
         return draft.num_drafts + 1
