@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft, check_num_drafts, product_of, require_support
@@ -113,11 +115,14 @@ class WithoutReplacement(DeclaredDraft):
         return support[places], probs
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102
-        if self.num_drafts == 1:
-            return self.draft_probs.copy()
+        return self.draft_probs.copy() if self.num_drafts == 1 else self._token_hits.copy()
+
+    @cached_property
+    def _token_hits(self) -> FloatArray:
+        # Asked for by naive verification and by the search for an optimal lottery alike.
         from solvers.hitting import token_hits
 
-        return token_hits(self.draft_probs, self.num_drafts)
+        return frozen(token_hits(self.draft_probs, self.num_drafts))
 
     def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
         return ratio_order(target_probs, self.draft_probs)
