@@ -154,6 +154,8 @@ class _Corral:
         """Move to the point of least norm in the hull; vertices that lose their weight leave."""
         while True:
             goal = self.affine_minimiser()
+            if not np.isfinite(goal).all():
+                return  # nearly dependent vertices: what was reached is kept
             if (goal > _DROP).all():
                 self.weights = goal
                 return

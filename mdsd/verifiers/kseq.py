@@ -110,6 +110,8 @@ def _kseq_root(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
         return _any_of(min(1.0, overlap / rho), num_drafts) - overlap
 
     low, high = 1.0, float(num_drafts)
+    if not np.minimum(p, q).any():
+        return high  # every rho is a root, as nothing is ever accepted
     if excess(low) <= 0.0:
         return low
     while True:

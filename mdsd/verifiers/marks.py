@@ -18,7 +18,7 @@ class MarkPlan(SelectionPlan):
 
     Notes
     -----
-    theory: marks have laws F_i with ``sum q_i F_i`` uniform, so the smallest of n selects token i
+    The marks have laws F_i with ``sum q_i F_i`` uniform, so the smallest of n selects token i
     with mass ``q_i`` times the mean of ``n (1 - u)**(n - 1)`` over F_i; `solvers.marks` spreads
     them so that this covers ``min(p, c* q)``, whose sum is alpha*.
     """

@@ -395,3 +395,8 @@ class TestRegistry:
     def test_unknown_names_and_options(self, name, options, message):
         with pytest.raises(mdsd.InvalidArgumentError, match=message):
             mdsd.get_verifier(name, **options)
+
+
+def test_kseq_root_where_nothing_can_be_accepted():
+    plan = mdsd.KSeqVerifier().plan([0.0, 1.0], mdsd.WithReplacement([1.0, 0.0], 3))
+    assert (plan.rho, plan.acceptance_rate) == (3.0, 0.0)
