@@ -15,6 +15,7 @@ from mdsd.errors import InvalidArgumentError, MdsdError
 
 __all__ = [
     "check_name",
+    "check_type",
     "check_whole",
     "one_line",
     "read_array",
@@ -149,3 +150,15 @@ def read_array(value: Any, name: str, error: type[MdsdError]) -> AnyArray:
         return np.asarray(value)
     except Exception as reason:  # anyone's __array__ is called
         raise error(f"{name} cannot be read as an array: {one_line(reason)}") from None
+
+
+def check_type(name: str, value: Any, kind: type) -> None:
+    """Check that an argument is an object of the library.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Naming the type it has and the one expected.
+    """
+    if not isinstance(value, kind):
+        raise InvalidArgumentError(f"{name} is {type(value).__name__}; expected a {kind.__name__}")

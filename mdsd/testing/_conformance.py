@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import check_type
 from mdsd._typing import IntArray
 from mdsd.bounds import acceptance_bound
 from mdsd.drafts import DraftDistribution, IndependentDrafts, SpecHubDraft
@@ -63,7 +64,10 @@ def check_plan(plan: Plan, *, attains_bound: bool = False) -> None:
         `marginal_law`, differs from the target by more than 1e-12; if `acceptance_rate` is not the
         enumerated one, exceeds the bound, or misses it where it must not; if accept tests are not
         strict.
+    InvalidArgumentError
+        If `plan` is no plan.
     """
+    check_type("plan", plan, Plan)
     target = plan.target_probs
     ids, probs = plan.draft.tuple_arrays()
     laws = plan.output_law(ids)
@@ -108,6 +112,8 @@ def check_verifier(verifier: Verifier, *, seed: int = 0, count: int = 24) -> Non
     ------
     CheckFailure
         Naming the instance and what broke.
+    InvalidArgumentError
+        If `verifier` is no verifier, or `seed` or `count` is out of range.
 
     Notes
     -----
@@ -123,6 +129,7 @@ def check_verifier(verifier: Verifier, *, seed: int = 0, count: int = 24) -> Non
     >>> import mdsd
     >>> mdsd.testing.check_verifier(mdsd.get_verifier("naive"))
     """
+    check_type("verifier", verifier, Verifier)
     supported = 0
     for number, instance in enumerate(instances(seed, count)):
         try:

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import check_type, read_array, shown
+from mdsd._probabilities import check_probs
 from mdsd._typing import FloatArray, IntArray
+from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Plan
 
 __all__ = ["chi_square_p_value", "drafted_mass", "enumerated_acceptance", "enumerated_law"]
@@ -25,6 +28,7 @@ def enumerated_law(plan: Plan) -> FloatArray:
     ndarray of float64, shape (V,)
         The target, if the verifier is lossless.
     """
+    check_type("plan", plan, Plan)
     ids, probs = plan.draft.tuple_arrays()
     return np.asarray(probs @ plan.output_law(ids))
 
@@ -40,6 +44,7 @@ def enumerated_acceptance(plan: Plan) -> float:
     -------
     float
     """
+    check_type("plan", plan, Plan)
     ids, probs = plan.draft.tuple_arrays()
     return float(probs @ drafted_mass(plan.output_law(ids), ids))
 
@@ -63,10 +68,24 @@ def chi_square_p_value(counts: Any, expected_probs: FloatArray) -> float:
     -------
     float
         0.0 if a cell of probability 0 was observed; 1.0 where one cell is left.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If `counts` does not hold one integer >= 0 for each cell.
+    InvalidDistributionError
+        If `expected_probs` is not a probability vector.
     """
     from scipy.stats import chi2
 
-    observed = np.asarray(counts, dtype=np.float64)
+    given = read_array(counts, "counts", InvalidArgumentError)
+    expected_probs = check_probs(expected_probs, "expected_probs")
+    whole = given.dtype.kind in "iu" and given.shape == expected_probs.shape
+    if not whole or (given < 0).any():
+        raise InvalidArgumentError(
+            f"counts is {shown(counts)}; expected {len(expected_probs)} integers >= 0"
+        )
+    observed = given.astype(np.float64)
     expected = expected_probs * observed.sum()
     if observed[expected_probs == 0.0].sum() > 0.0:
         return 0.0

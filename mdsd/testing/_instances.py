@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import check_name, check_whole
+from mdsd._random import RandomSource, generator
 from mdsd._typing import FloatArray
 from mdsd.drafts import (
     DraftDistribution,
@@ -19,6 +22,7 @@ from mdsd.drafts import (
     WithoutReplacement,
     WithReplacement,
 )
+from mdsd.drafts.base import check_num_drafts
 from mdsd.errors import InvalidDistributionError
 
 __all__ = ["DraftRecipe", "Instance", "drafts_of", "instances", "random_probs"]
@@ -86,12 +90,12 @@ class DraftRecipe:
 _PROBS_KINDS = ("flat", "peaked", "sparse", "ties", "point", "nearly_flat", "one_heavy", "scales")
 
 
-def random_probs(rng: np.random.Generator, vocab_size: int, kind: str | None = None) -> FloatArray:
+def random_probs(rng: RandomSource, vocab_size: int, kind: str | None = None) -> FloatArray:
     """Draw a probability vector of a kind that solvers and verifiers stumble on.
 
     Parameters
     ----------
-    rng : numpy.random.Generator
+    rng : numpy.random.Generator, int or None
     vocab_size : int
         V >= 1.
     kind : str, optional
@@ -103,13 +107,22 @@ def random_probs(rng: np.random.Generator, vocab_size: int, kind: str | None = N
     -------
     ndarray of float64, shape (V,)
 
+    Raises
+    ------
+    InvalidArgumentError
+        If an argument is out of range, or the kind is not known.
+
     Examples
     --------
     >>> import numpy as np
     >>> float(random_probs(np.random.default_rng(0), 5).sum().round(12))
     1.0
     """
-    kind = str(rng.choice(_PROBS_KINDS)) if kind is None else kind
+    rng = generator(rng, "study")
+    vocab_size = check_whole("vocab_size", vocab_size, 1)
+    if kind is None:
+        kind = str(rng.choice(_PROBS_KINDS))
+    check_name("kind", kind, _PROBS_KINDS)
     chosen = int(rng.integers(vocab_size))
     if kind == "flat":
         weights = rng.dirichlet(np.ones(vocab_size))
@@ -126,17 +139,15 @@ def random_probs(rng: np.random.Generator, vocab_size: int, kind: str | None = N
     elif kind == "one_heavy":
         weights = np.full(vocab_size, 1e-12 / vocab_size)
         weights[chosen] = 1.0
-    elif kind == "scales":
+    else:  # scales
         weights = 10.0 ** rng.uniform(-30.0, 0.0, vocab_size)
-    else:
-        raise ValueError(f"kind is {kind!r}; expected one of {', '.join(_PROBS_KINDS)}")
     if not weights.sum() > 0.0:
         weights[chosen] = 1.0
     return np.asarray(weights / weights.sum())
 
 
 def drafts_of(
-    draft_probs: Sequence[FloatArray], num_drafts: int, rng: np.random.Generator
+    draft_probs: Sequence[FloatArray], num_drafts: int, rng: RandomSource
 ) -> list[DraftDistribution]:
     """Build every draft distribution that the vectors allow.
 
@@ -145,13 +156,27 @@ def drafts_of(
     draft_probs : sequence of ndarray
         At least `num_drafts` draft vectors; all but the independent law use the first.
     num_drafts : int
-    rng : numpy.random.Generator
+    rng : numpy.random.Generator, int or None
         Draws the explicit law.
 
     Returns
     -------
     list of DraftDistribution
+
+    Raises
+    ------
+    InvalidDistributionError
+        If a vector is not a probability vector, or there are fewer than `num_drafts`.
+    InvalidArgumentError
+        If `num_drafts` or `rng` is not what it should be.
     """
+    rng, num_drafts = generator(rng, "study"), check_num_drafts(num_drafts)
+    independent = IndependentDrafts(draft_probs)
+    if independent.num_drafts < num_drafts:
+        raise InvalidDistributionError(
+            f"draft_probs has {independent.num_drafts} vectors; num_drafts={num_drafts} needs as "
+            "many"
+        )
     q, vocab_size = draft_probs[0], len(draft_probs[0])
     tuples = rng.integers(0, vocab_size, (int(rng.integers(1, 7)), num_drafts))
     found: list[DraftDistribution] = [
@@ -178,10 +203,19 @@ def instances(seed: int = 0, count: int = 24) -> Iterator[Instance]:
     count : int, default 24
         Pairs of vectors; each gives up to seven draft distributions.
 
-    Yields
+    Returns
+    -------
+    iterator of Instance
+
+    Raises
     ------
-    Instance
+    InvalidArgumentError
+        If `seed` is not an integer >= 0 or `count` not an integer >= 1.
     """
+    return _instances(check_whole("seed", seed, 0, math.inf), check_whole("count", count, 1))
+
+
+def _instances(seed: int, count: int) -> Iterator[Instance]:
     rng = np.random.default_rng(seed)
     for number in range(count):
         generic = number < 3

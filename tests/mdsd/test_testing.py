@@ -1029,3 +1029,74 @@ def test_names_that_were_there_before_are_still_there():
         assert hasattr(mdsd.testing, name)
     assert set(mdsd.testing.__all__) <= set(dir(mdsd.testing))
     assert callable(mdsd.testing.instances)
+
+
+# --- bad arguments -------------------------------------------------------------------------------
+
+RNG = np.random.default_rng(0)
+VECTORS = [np.array([0.5, 0.5])]
+BAD_ARGUMENTS = {
+    "random_probs-rng": (mdsd.testing.random_probs, ("seed", 3), {}, "rng is 'seed'"),
+    "random_probs-size-0": (mdsd.testing.random_probs, (RNG, 0), {}, "vocab_size is 0"),
+    "random_probs-size-float": (mdsd.testing.random_probs, (RNG, 2.5), {}, "vocab_size is 2.5"),
+    "random_probs-kind": (mdsd.testing.random_probs, (RNG, 3, "flatt"), {}, "did you mean 'flat'"),
+    "drafts_of-rng": (mdsd.testing.drafts_of, (VECTORS, 1, -1), {}, "rng is -1"),
+    "drafts_of-num_drafts": (mdsd.testing.drafts_of, (VECTORS, 0, RNG), {}, "num_drafts is 0"),
+    "instances-seed": (mdsd.testing.instances, (-1,), {}, "seed is -1"),
+    "instances-count": (mdsd.testing.instances, (0, 0), {}, "count is 0"),
+    "enumerated_law": (mdsd.testing.enumerated_law, ("plan",), {}, "plan is str"),
+    "enumerated_acceptance": (mdsd.testing.enumerated_acceptance, (None,), {}, "plan is NoneType"),
+    "check_plan": (mdsd.testing.check_plan, (3,), {}, "plan is int"),
+    "check_verifier": (mdsd.testing.check_verifier, ("naive",), {}, "verifier is str"),
+    "check_verifier-seed": (
+        mdsd.testing.check_verifier,
+        (mdsd.NaiveVerifier(),),
+        {"seed": 1.5},
+        "seed is 1.5",
+    ),
+    "chi_square-counts-float": (
+        mdsd.testing.chi_square_p_value,
+        ([0.5, 0.5], VECTORS[0]),
+        {},
+        "counts is",
+    ),
+    "chi_square-counts-negative": (
+        mdsd.testing.chi_square_p_value,
+        ([-1, 2], VECTORS[0]),
+        {},
+        "counts is",
+    ),
+    "chi_square-counts-length": (
+        mdsd.testing.chi_square_p_value,
+        ([1, 2, 3], VECTORS[0]),
+        {},
+        "expected 2 integers",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "options", "message"), BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS
+)
+def test_bad_arguments(call, arguments, options, message):
+    with pytest.raises(mdsd.InvalidArgumentError, match=message):
+        call(*arguments, **options)
+
+
+BAD_VECTORS = {
+    "drafts_of": (mdsd.testing.drafts_of, ([[0.5, 0.4]], 1, RNG), "sums to 0.9"),
+    "drafts_of-too-few": (mdsd.testing.drafts_of, (VECTORS, 2, RNG), "has 1 vectors"),
+    "chi_square": (mdsd.testing.chi_square_p_value, ([1, 2], [0.5, 0.6]), "expected_probs sums to"),
+}
+
+
+@pytest.mark.parametrize(("call", "arguments", "message"), BAD_VECTORS.values(), ids=BAD_VECTORS)
+def test_bad_vectors(call, arguments, message):
+    with pytest.raises(mdsd.InvalidDistributionError, match=message):
+        call(*arguments)
+
+
+def test_an_integer_seeds_random_probs():
+    first, again = mdsd.testing.random_probs(4, 5), mdsd.testing.random_probs(4, 5)
+    assert first.tolist() == again.tolist()
+    assert first.tolist() != mdsd.testing.random_probs(5, 5).tolist()
