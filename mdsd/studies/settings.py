@@ -24,7 +24,7 @@ __all__ = ["MONTE_CARLO_PATHS", "Settings", "bound_settings", "compare_settings"
 MONTE_CARLO_PATHS = 1024
 """Rejection paths where an acceptance rate is estimated; positions average the noise out."""
 
-SEARCH_TOLERANCE = 1e-4
+SEARCH_TOLERANCE = 2e-4
 """Certified gap at which searches stop on large vocabularies: far below any standard error."""
 
 EXACT_TOKENS = 512
