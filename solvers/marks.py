@@ -73,8 +73,11 @@ def _mass(left: float, length: float, power: int, cut: float) -> float:
     """Integral over [left, left + length] of g' cut off at `cut`."""
     if left >= cut:
         return 0.0
-    right = min(left + length, cut)
-    return (right - left) * _mean_slope(left, right, power)
+    right = left + length
+    if right <= cut:
+        # The length itself: the difference of the ends is noise where it is below their last digit.
+        return length * _mean_slope(left, right, power)
+    return (cut - left) * _mean_slope(left, cut, power)
 
 
 @njit(cache=True)
@@ -185,12 +188,19 @@ def _curtain(
 
 @njit(cache=True)
 def _slope_groups(slopes: FloatArray, order: IntArray) -> tuple[IntArray, int]:
-    """Count off the groups of equal slope along an order of decreasing slope."""
+    """Count off the groups of equal slope along an order of decreasing slope.
+
+    Slopes that differ by rounding alone count as equal: kept apart, the later group would be placed
+    by the noise in what the earlier ones left.
+    """
     group = np.empty(len(order), dtype=np.int64)
     count = 0
+    head = slopes[order[0]]
     for k in range(len(order)):
-        if k > 0 and slopes[order[k]] != slopes[order[k - 1]]:
+        slope = slopes[order[k]]
+        if slope < head * (1.0 - 1e-14):
             count += 1
+            head = slope
         group[k] = count
     return group, count + 1
 

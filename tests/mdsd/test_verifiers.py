@@ -400,3 +400,15 @@ class TestRegistry:
 def test_kseq_root_where_nothing_can_be_accepted():
     plan = mdsd.KSeqVerifier().plan([0.0, 1.0], mdsd.WithReplacement([1.0, 0.0], 3))
     assert (plan.rho, plan.acceptance_rate) == (3.0, 0.0)
+
+
+@pytest.mark.parametrize("exponent", range(-16, -7))
+def test_optimal_with_replacement_where_target_and_draft_nearly_agree(exponent):
+    """Ratios apart by little more than rounding, on masses down to 1e-30: nothing may be lost."""
+    rng = np.random.default_rng(-exponent)
+    for _ in range(300):
+        draft_probs = random_probs(rng, int(rng.integers(1, 9)))
+        target = draft_probs * (1.0 + 10.0**exponent * rng.normal(size=len(draft_probs)))
+        draft = mdsd.WithReplacement(draft_probs, int(rng.integers(2, 6)))
+        plan = mdsd.OptimalVerifier().plan(target / target.sum(), draft)
+        assert plan.gap <= 1e-13
