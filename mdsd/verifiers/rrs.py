@@ -212,7 +212,9 @@ class PathRRSPlan(SequentialPlan):
         path = np.empty(self.num_tests, dtype=np.int64)
         for k in range(self.num_tests):
             cap, mass, remaining = path_state(self._tables, path[:k])
-            chances = accept_probs(self._above(cap) / mass * remaining, rest)
+            with np.errstate(over="ignore"):  # infinite wherever the test passes anyway
+                wanted = self._above(cap) / mass * remaining
+            chances = accept_probs(wanted, rest)
             drafted = rest / remaining
             accepted += reached * drafted * chances
             rejected = drafted * (1.0 - chances)

@@ -412,3 +412,9 @@ def test_optimal_with_replacement_where_target_and_draft_nearly_agree(exponent):
         draft = mdsd.WithReplacement(draft_probs, int(rng.integers(2, 6)))
         plan = mdsd.OptimalVerifier().plan(target / target.sum(), draft)
         assert plan.gap <= 1e-13
+
+
+def test_rrs_without_replacement_of_subnormal_masses():
+    target = [6.03e-321, 5.39e-321, 4.106e-321, 0.5997598559135481, 0.0, 0.40024014408645187]
+    draft_probs = [6.02e-321, 5.39e-321, 4.11e-321, 0.6000000000000001, 0.0, 0.4]
+    check_plan(mdsd.RRSVerifier().plan(target, mdsd.WithoutReplacement(draft_probs, 4)))
