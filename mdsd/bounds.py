@@ -191,9 +191,12 @@ def _prefix(problem: _Problem) -> AcceptanceBound:
 
 
 _last_search: WeakKeyDictionary[
-    DraftDistribution, tuple[tuple[bytes, float, int | None], OrderLottery]
+    DeclaredDraft, tuple[tuple[bytes, float, int | None], OrderLottery]
 ] = WeakKeyDictionary()
-"""The last search of each draft distribution alive: the bound and the verifier share one."""
+"""The last search of each built-in draft alive: the bound and the verifier share one.
+
+A user's own draft distribution may change, and need not be hashable: it is searched every time.
+"""
 
 
 def find_lottery(
@@ -219,10 +222,11 @@ def find_lottery(
     from solvers.polymatroid import minimum_norm_lottery, norm_weights
 
     request = (target_probs.tobytes(), tolerance, max_iterations)
-    known = _last_search.get(draft)
-    if known is not None and known[0] == request:
-        return known[1]
-    if not isinstance(draft, DeclaredDraft):
+    if isinstance(draft, DeclaredDraft):
+        known = _last_search.get(draft)
+        if known is not None and known[0] == request:
+            return known[1]
+    else:
         # Once, not at every order of the search.
         checked_hit_probs(draft, np.arange(draft.vocab_size))
     default = type(draft).token_hit_probs is DraftDistribution.token_hit_probs
@@ -242,7 +246,8 @@ def find_lottery(
         tolerance=tolerance,
         max_iterations=max_iterations,
     )
-    _last_search[draft] = request, found
+    if isinstance(draft, DeclaredDraft):
+        _last_search[draft] = request, found
     return found
 
 

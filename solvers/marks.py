@@ -254,7 +254,8 @@ def couple_marks(
     O(V log V) for the sort, O(V) for the rest. Beiglboeck and Juillet, "On a problem of optimal
     transport under marginal martingale constraints", describe the left-curtain coupling.
     """
-    return MarkCoupling(*_couple(target_masses, draw_probs, num_draws, cap, total))
+    order = _falling_ratio(target_masses, draw_probs)
+    return MarkCoupling(*_couple(target_masses, draw_probs, order, num_draws, cap, total))
 
 
 @njit(cache=True)
@@ -325,19 +326,22 @@ def optimal_coupling(
         and the total that belong to alpha*.
     """
     upper = prefix_with_replacement(p, q, num_draws)[0]
-    cap = _cap_with_overlap(p, q, _falling_ratio(p, q), upper)
+    order = _falling_ratio(p, q)
+    cap = _cap_with_overlap(p, q, order, upper)
     total = np.minimum(p, cap * q).sum()
-    group, starts, left, right, levels, selected = _couple(p, q, num_draws, cap, total)
+    group, starts, left, right, levels, selected = _couple(p, q, order, num_draws, cap, total)
     return upper, group, starts, left, right, levels, selected
 
 
 @njit(cache=True, error_model="numpy")
 def _couple(
-    p: FloatArray, q: FloatArray, num_draws: int, cap: float, total: float
+    p: FloatArray, q: FloatArray, order: IntArray, num_draws: int, cap: float, total: float
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Give the fields of the `MarkCoupling` that `couple_marks` describes."""
+    """Give the fields of the `MarkCoupling` that `couple_marks` describes.
+
+    `order` is that of `_falling_ratio`; its tokens at the cap are put in order of their ids.
+    """
     vocab_size = len(q)
-    order = _falling_ratio(p, q)
     slopes = np.empty(vocab_size)
     for i in range(vocab_size):
         slopes[i] = min(p[i] / q[i], cap) if q[i] > 0.0 else 0.0

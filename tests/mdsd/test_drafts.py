@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -761,3 +762,25 @@ def test_built_in_laws_may_be_added_to():
     draft = Named(Q, 2)
     assert draft.entropy() > 0.0
     assert mdsd.acceptance_bound(Q, draft).value == pytest.approx(1.0)
+
+
+def test_own_draft_may_be_unhashable_and_may_change():
+    """A dataclass with ``__eq__`` has no hash, and its answer is never one of before."""
+
+    @dataclass
+    class Weighted(mdsd.DraftDistribution):
+        weights: np.ndarray
+        num_drafts: int = 2
+        vocab_size: int = 3
+
+        def hit_probs(self, order):
+            inside = np.concatenate([[0.0], np.cumsum(self.weights[order])])
+            return 1.0 - (1.0 - np.minimum(inside, 1.0)) ** 2
+
+        def sample(self, rng, size=None):
+            raise AssertionError("not needed for bounds")
+
+    draft, target = Weighted(np.array([0.2, 0.5, 0.3])), [0.5, 0.3, 0.2]
+    assert mdsd.acceptance_bound(target, draft).value == pytest.approx(0.86, abs=1e-9)
+    draft.weights = np.array([0.5, 0.3, 0.2])
+    assert mdsd.acceptance_bound(target, draft).value == pytest.approx(1.0, abs=1e-9)
