@@ -10,7 +10,7 @@ from mdsd._arguments import read_array, row_name, shown
 from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["RandomSource", "draw_tokens", "generator", "read_uniforms"]
+__all__ = ["RandomSource", "draw_tokens", "find_tokens", "generator", "read_uniforms"]
 
 RandomSource = np.random.Generator | int | None
 """A generator, an integer seed, or None for fresh entropy from the operating system."""
@@ -65,11 +65,27 @@ def draw_tokens(weights: FloatArray, uniforms: Any) -> IntArray:
         One id for each number. Buckets are half-open, and a token without mass is never drawn,
         not even when rounding lets the last bucket end short of the draw.
     """
-    cumulative = np.cumsum(weights)
-    total = cumulative[-1]
-    found = np.searchsorted(cumulative, np.asarray(uniforms) * total, side="right")
+    return find_tokens(np.cumsum(weights), uniforms)
+
+
+def find_tokens(sums: FloatArray, uniforms: Any) -> IntArray:
+    """Draw token ids as `draw_tokens` does, given the running sum of the weights.
+
+    Parameters
+    ----------
+    sums : ndarray of float64, shape (V,)
+    uniforms : array_like, any shape
+        Numbers in [0, 1).
+
+    Returns
+    -------
+    ndarray of int64
+        One id for each number.
+    """
+    total = sums[-1]
+    found = sums.searchsorted(np.asarray(uniforms) * total, side="right")
     # The first id at which the sum reaches its total is the last one with mass.
-    last = np.searchsorted(cumulative, total, side="left")
+    last = sums.searchsorted(total)
     return np.asarray(np.minimum(found, last), dtype=np.int64)
 
 
@@ -104,8 +120,10 @@ def read_uniforms(rng: RandomSource, uniforms: Any, shape: tuple[int, ...]) -> F
         )
     if given.shape != shape:
         raise InvalidArgumentError(f"uniforms has shape {given.shape}; expected {shape}")
-    with np.errstate(over="ignore"):
-        numbers = given.astype(np.float64, copy=False)
+    numbers = given
+    if numbers.dtype != np.float64:
+        with np.errstate(over="ignore"):
+            numbers = given.astype(np.float64)
     outside = ~((numbers >= 0.0) & (numbers < 1.0))
     if outside.any():
         *row, column = index = tuple(np.argwhere(outside)[0])

@@ -68,14 +68,16 @@ def check_token_ids(
         raise InvalidTokenError(
             f"{name} has shape {ids.shape}; expected {expected} for {num_drafts} drafts"
         )
-    outside = (ids < 0) | (ids >= vocab_size)
-    if outside.any():
+    checked = np.ascontiguousarray(ids, dtype=np.int64)
+    # Read as unsigned numbers, negative ids lie beyond every vocabulary.
+    outside = checked.view(np.uint64) >= vocab_size
+    if np.count_nonzero(outside):
         index = tuple(int(i) for i in np.argwhere(outside)[0])
         raise InvalidTokenError(
             f"{row_name(name, index[:-1])}: id {ids[index]} at position {index[-1]} "
             f"is outside 0..{vocab_size - 1}"
         )
-    return ids.astype(np.int64, copy=False)
+    return checked
 
 
 def refuse_impossible(ids: IntArray, possible: BoolArray, draft_name: str) -> None:
@@ -95,7 +97,7 @@ def refuse_impossible(ids: IntArray, possible: BoolArray, draft_name: str) -> No
     InvalidTokenError
         Naming the first impossible row.
     """
-    if np.all(possible):
+    if np.count_nonzero(possible) == np.size(possible):
         return
     index = tuple(int(i) for i in np.argwhere(~np.asarray(possible))[0])
     raise InvalidTokenError(

@@ -14,13 +14,15 @@ One set of nodes serves every prefix of an order.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import count
 
 import numpy as np
 from numba import njit
 
 from solvers._typing import FloatArray
 
-__all__ = ["prefix_hits", "token_hits"]
+__all__ = ["MASS_SCALE", "arrival_nodes", "is_last_node", "prefix_hits", "token_hits"]
 
 _LOWEST_NODE = -3.75
 """s at the first node: everything below it weighs less than 1e-19."""
@@ -28,7 +30,7 @@ _LOWEST_NODE = -3.75
 _NEGLIGIBLE = 1e-19 / 2.0**100
 """Nodes end where t * Pr[fewer than n of ALL tokens arrived by t] falls below this."""
 
-_SCALE = 2.0**100
+MASS_SCALE = 2.0**100
 """Masses are multiplied, and times divided, by this, so that subnormal masses have a time too."""
 
 _CERTAIN = 45.0
@@ -50,7 +52,7 @@ def _step(num_draws: int) -> float:
 @njit(cache=True)
 def _node(s: float) -> tuple[float, float]:
     """Time and weight (without the step) of the node at s."""
-    t = math.exp(s - math.exp(-s) - math.log(_SCALE))
+    t = math.exp(s - math.exp(-s) - math.log(MASS_SCALE))
     return t, t * (1.0 + math.exp(-s))
 
 
@@ -102,7 +104,7 @@ def _add_block(
     latest = times[width - 1]
     # More than a few arrivals are out of reach while t is small, and their probabilities would
     # sink into slow subnormal numbers.
-    expected = latest * _SCALE
+    expected = latest * MASS_SCALE
     reach, chance = 1, expected
     while reach < num_draws and chance > 1e-30:
         reach += 1
@@ -112,8 +114,8 @@ def _add_block(
     active = node_weights.copy()
     growth = np.empty(width)
     for m in range(width):
-        certain, expected = 0, times[m] * _SCALE
-        if latest * _SCALE > _CERTAIN:
+        certain, expected = 0, times[m] * MASS_SCALE
+        if latest * MASS_SCALE > _CERTAIN:
             certain, expected = _start_node(weights, times[m])
         if certain < reach:
             counts[certain, m] = math.exp(-expected)
@@ -179,7 +181,7 @@ def _prefix_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray
             times[m], node_weights[m] = _node(s)
             s += step
         latest = times[_BLOCK - 1]
-        if latest * _SCALE > _LONG_WAIT and _start_node(weights, latest)[1] > _LONG_WAIT:
+        if latest * MASS_SCALE > _LONG_WAIT and _start_node(weights, latest)[1] > _LONG_WAIT:
             fewer = 0.0
             for m in range(_BLOCK):
                 fewer = _add_node(weights, num_draws, times[m], node_weights[m], hits)
@@ -236,6 +238,23 @@ def _token_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray:
     return np.minimum(hits * step, 1.0)
 
 
+def arrival_nodes(num_draws: int, width: int) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Give times and weights of nodes, `width` at a time, without end.
+
+    Masses are to be multiplied by `MASS_SCALE`; `is_last_node` says where to stop.
+    """
+    step = _step(num_draws)
+    for first in count(step=width):
+        nodes = [_node(_LOWEST_NODE + step * k) for k in range(first, first + width)]
+        times, node_weights = np.array(nodes).T
+        yield np.ascontiguousarray(times), node_weights * step
+
+
+def is_last_node(time: float, fewer: float) -> bool:
+    """Tell whether nodes may end at a time by which fewer than n of all tokens have that chance."""
+    return time > 2.0 / MASS_SCALE and time * fewer < _NEGLIGIBLE
+
+
 def prefix_hits(weights: FloatArray, num_draws: int) -> FloatArray:
     """Probability that n draws without replacement meet each prefix.
 
@@ -263,7 +282,7 @@ def prefix_hits(weights: FloatArray, num_draws: int) -> FloatArray:
     >>> prefix_hits(np.array([0.2, 0.5, 0.3]), 2).round(6).tolist()
     [0.0, 0.485714, 1.0, 1.0]
     """
-    return _prefix_hits(weights * _SCALE, num_draws, _step(num_draws))
+    return _prefix_hits(weights * MASS_SCALE, num_draws, _step(num_draws))
 
 
 def token_hits(weights: FloatArray, num_draws: int) -> FloatArray:
@@ -292,4 +311,4 @@ def token_hits(weights: FloatArray, num_draws: int) -> FloatArray:
     >>> token_hits(np.array([0.2, 0.5, 0.3]), 2).round(6).tolist()
     [0.485714, 0.839286, 0.675]
     """
-    return _token_hits(weights * _SCALE, num_draws, _step(num_draws))
+    return _token_hits(weights * MASS_SCALE, num_draws, _step(num_draws))

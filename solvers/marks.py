@@ -25,6 +25,7 @@ __all__ = [
     "couple_marks",
     "draw_marks",
     "optimal_coupling",
+    "select_smallest",
     "smallest_mark_probs",
 ]
 
@@ -399,6 +400,30 @@ def _couple(
 
 
 @njit(cache=True)
+def _mark(
+    starts: IntArray,
+    left: FloatArray,
+    right: FloatArray,
+    levels: FloatArray,
+    group: int,
+    uniform: float,
+) -> float:
+    """Mark at which the law of that group reaches `uniform`."""
+    first = starts[group]
+    low, high = first, starts[group + 1] - 1
+    while low < high:  # the first piece whose level exceeds the number
+        k = (low + high) // 2
+        if levels[k] > uniform:
+            high = k
+        else:
+            low = k + 1
+    before = levels[low - 1] if low > first else 0.0
+    share = levels[low] - before
+    inside = min(max((uniform - before) / share, 0.0), 1.0) if share > 0.0 else 0.0
+    return left[low] + inside * (right[low] - left[low])
+
+
+@njit(cache=True)
 def _draw_marks(
     starts: IntArray,
     left: FloatArray,
@@ -410,20 +435,29 @@ def _draw_marks(
     marks = np.empty(groups.shape)
     for row in range(groups.shape[0]):
         for j in range(groups.shape[1]):
-            u = uniforms[row, j]
-            low, high = starts[groups[row, j]], starts[groups[row, j] + 1] - 1
-            first = low
-            while low < high:  # the first piece whose level exceeds u
-                k = (low + high) // 2
-                if levels[k] > u:
-                    high = k
-                else:
-                    low = k + 1
-            before = levels[low - 1] if low > first else 0.0
-            share = levels[low] - before
-            inside = min(max((u - before) / share, 0.0), 1.0) if share > 0.0 else 0.0
-            marks[row, j] = left[low] + inside * (right[low] - left[low])
+            marks[row, j] = _mark(starts, left, right, levels, groups[row, j], uniforms[row, j])
     return marks
+
+
+@njit(cache=True)
+def _select_smallest(
+    starts: IntArray,
+    left: FloatArray,
+    right: FloatArray,
+    levels: FloatArray,
+    group: IntArray,
+    ids: IntArray,
+    uniforms: FloatArray,
+) -> IntArray:
+    selected = np.empty(len(ids), dtype=np.int64)
+    for row in range(ids.shape[0]):
+        smallest = np.inf
+        for j in range(ids.shape[1]):
+            token = ids[row, j]
+            mark = _mark(starts, left, right, levels, group[token], uniforms[row, j])
+            if mark < smallest:  # the first of equal marks
+                smallest, selected[row] = mark, token
+    return selected
 
 
 @njit(cache=True)
@@ -529,6 +563,33 @@ def draw_marks(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> F
         coupling.right,
         coupling.levels,
         coupling.group[ids],
+        uniforms,
+    )
+
+
+def select_smallest(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> IntArray:
+    """Draw the mark of each drawn token, and select the token with the smallest of each row.
+
+    Parameters
+    ----------
+    coupling : MarkCoupling
+    ids : ndarray of int64, shape (B, n)
+        Tokens of positive probability.
+    uniforms : ndarray, shape (B, n)
+        Numbers in [0, 1), as for `draw_marks`.
+
+    Returns
+    -------
+    ndarray of int64, shape (B,)
+        The first one where marks are equal.
+    """
+    return _select_smallest(
+        coupling.starts,
+        coupling.left,
+        coupling.right,
+        coupling.levels,
+        coupling.group,
+        ids,
         uniforms,
     )
 

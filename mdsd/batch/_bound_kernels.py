@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
-from solvers.hitting import _SCALE, _prefix_hits
+from solvers.hitting import MASS_SCALE, _prefix_hits
 from solvers.prefix import prefix_with_replacement
 
 __all__ = ["DETERMINISTIC", "TOP_AND_ONE", "WITH", "WITHOUT", "bound_rows"]
@@ -31,7 +31,7 @@ def _falling_ratio(p: FloatArray, q: FloatArray) -> IntArray:
 @njit(cache=True)
 def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
     order = _falling_ratio(p, q)
-    hits = _prefix_hits(q[order] * _SCALE, num_draws, step)
+    hits = _prefix_hits(q[order] * MASS_SCALE, num_draws, step)
     # p(H) from the far end, so that a value near 0 keeps its digits.
     best, outside = 1.0, 0.0
     for k in range(len(order), 0, -1):

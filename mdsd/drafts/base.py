@@ -5,17 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mdsd._arguments import check_whole, read_array
 from mdsd._frozen import FrozenArrays
-from mdsd._probabilities import as_float_array, check_probs
+from mdsd._probabilities import as_float_array, check_probs, ratio_order
 from mdsd._random import RandomSource, generator
 from mdsd._tokens import check_token_ids
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, UnsupportedError
+
+if TYPE_CHECKING:
+    from solvers.token_lottery import GroupedLaw
 
 __all__ = [
     "MAX_TUPLES",
@@ -32,6 +35,9 @@ __all__ = [
 
 MAX_TUPLES = 1_000_000
 """Most tuples that `DraftDistribution.tuples` enumerates."""
+
+MAX_DEFAULT_TOKEN_HITS = 2048
+"""Largest vocabulary at which the default `token_hit_probs`, a call a token, is worth its time."""
 
 
 class DraftDistribution(ABC):
@@ -232,6 +238,30 @@ class DraftDistribution(ABC):
         subset = np.ones(len(order), dtype=np.bool_)
         subset[order[:length]] = False
         return value, subset
+
+    def grouped_laws(self, target_probs: FloatArray) -> Iterator[GroupedLaw]:
+        """Give this law as the search for an optimal lottery sees it, from coarse to fine groups.
+
+        Parameters
+        ----------
+        target_probs : ndarray of float64, shape (V,)
+
+        Yields
+        ------
+        solvers.token_lottery.GroupedLaw
+            The default is one law, token by token, from `hit_probs` and `token_hit_probs`.
+        """
+        from solvers.token_lottery import SingleTokens
+
+        default = type(self).token_hit_probs is DraftDistribution.token_hit_probs
+        if default and self.vocab_size > MAX_DEFAULT_TOKEN_HITS:
+            token_hits = np.ones(self.vocab_size)  # V calls of hit_probs would outlast the search
+        else:
+            token_hits = self.token_hit_probs()
+        first = self.prefix_order(target_probs)
+        if first is None:
+            first = ratio_order(target_probs, token_hits)
+        yield SingleTokens(self.hit_probs, token_hits, first)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(num_drafts={self.num_drafts}, vocab_size={self.vocab_size})"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft, product_of
 from mdsd.errors import InvalidDistributionError
+
+if TYPE_CHECKING:
+    from solvers.token_lottery import GroupedLaw
 
 __all__ = [
     "IndependentDrafts",
@@ -82,7 +85,7 @@ class IndependentDrafts(DeclaredDraft):
         return np.asarray(self._each_prob(ids).prod(axis=-1))
 
     def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
-        return np.asarray((self._each_prob(draft_token_ids) > 0.0).all(axis=-1))
+        return np.asarray(self._each_prob(draft_token_ids).all(axis=-1))
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_independent(self.draft_probs[:, order])
@@ -100,6 +103,11 @@ class IndependentDrafts(DeclaredDraft):
         if self.num_drafts == 1:
             return ratio_order(target_probs, self.draft_probs[0])
         return None
+
+    def grouped_laws(self, target_probs: FloatArray) -> Iterator[GroupedLaw]:  # noqa: D102
+        from solvers.grouped_independent import refined_independent
+
+        return refined_independent(target_probs, self.draft_probs)
 
 
 def hit_of_independent(ordered_probs: FloatArray, *, repeats: int = 1) -> FloatArray:

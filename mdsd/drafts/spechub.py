@@ -9,7 +9,7 @@ import numpy as np
 from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
-from mdsd._typing import FloatArray, IntArray
+from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft, require_support
 from mdsd.drafts.greedy import hit_of_top_and_tail
 from mdsd.drafts.top_k import most_likely
@@ -81,6 +81,11 @@ class SpecHubDraft(DeclaredDraft):
             first == self.hub, self.draft_probs[self.hub] * self.tail_probs[second], 0.0
         )
         return np.asarray(other_first + hub_first)
+
+    def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
+        # One is the hub, and so the other one has mass in the tail.
+        has_hub = (draft_token_ids == self.hub).any(axis=-1)
+        return np.asarray(has_hub & self.tail_probs[draft_token_ids].any(axis=-1))
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_top_and_tail(order, np.array([self.hub]), self.tail_probs)

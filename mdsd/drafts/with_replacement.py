@@ -63,7 +63,7 @@ class WithReplacement(DeclaredDraft):
 
     def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
         # The product of the probabilities may underflow for a tuple that can be drawn.
-        return np.asarray((self.draft_probs[draft_token_ids] > 0.0).all(axis=-1))
+        return np.asarray(self.draft_probs[draft_token_ids].all(axis=-1))
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_independent(self.draft_probs[order][np.newaxis], repeats=self.num_drafts)

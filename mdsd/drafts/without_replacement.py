@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft, check_num_drafts, product_of, require_support
+
+if TYPE_CHECKING:
+    from solvers.token_lottery import GroupedLaw
 
 __all__ = ["WithoutReplacement", "remaining_masses"]
 
@@ -86,10 +90,10 @@ class WithoutReplacement(DeclaredDraft):
         return np.asarray(ratios.prod(axis=1).reshape(ids.shape[:-1]))
 
     def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
-        flat = draft_token_ids.reshape(-1, self.num_drafts)
-        positive = (self.draft_probs[flat] > 0.0).all(axis=1)
-        possible = positive & ~_repeats(flat).any(axis=1)
-        return np.asarray(possible.reshape(draft_token_ids.shape[:-1]))
+        positive = self.draft_probs[draft_token_ids].all(axis=-1)
+        ascending = np.sort(draft_token_ids, axis=-1)
+        repeated = (ascending[..., 1:] == ascending[..., :-1]).any(axis=-1)
+        return np.asarray(positive & ~repeated)
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
         from solvers.hitting import prefix_hits
@@ -126,6 +130,11 @@ class WithoutReplacement(DeclaredDraft):
 
     def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
         return ratio_order(target_probs, self.draft_probs)
+
+    def grouped_laws(self, target_probs: FloatArray) -> Iterator[GroupedLaw]:  # noqa: D102
+        from solvers.grouped_draws import refined_draws
+
+        return refined_draws(target_probs, self.draft_probs, self.num_drafts)
 
 
 def remaining_masses(draft_probs: FloatArray, removed: IntArray) -> FloatArray:

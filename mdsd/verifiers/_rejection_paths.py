@@ -19,6 +19,7 @@ from mdsd._typing import FloatArray, IntArray
 __all__ = [
     "SCALE",
     "PathTables",
+    "draw_residuals",
     "enumerate_rejection",
     "path_caps",
     "path_state",
@@ -157,6 +158,39 @@ def path_caps(tables: PathTables, ids: IntArray) -> tuple[FloatArray, FloatArray
             cap, mass = _raise_cap(tables, cap, mass, remaining)
         caps[row] = cap
     return chances, caps
+
+
+@njit(cache=True)
+def draw_residuals(tables: PathTables, ids: IntArray, uniforms: FloatArray) -> IntArray:
+    """Draw from the residual ``(p - c q)+`` that each row ends in, in token order.
+
+    Parameters
+    ----------
+    tables : PathTables
+    ids : ndarray of int64, shape (B, n)
+        Drafts that were all rejected.
+    uniforms : ndarray, shape (B,)
+
+    Returns
+    -------
+    ndarray of int64, shape (B,)
+        From p instead where rounding leaves no residual.
+    """
+    caps = path_caps(tables, ids)[1]
+    tokens = np.empty(len(ids), dtype=np.int64)
+    sums = np.empty(len(tables.target))
+    for row in range(len(ids)):
+        total = 0.0
+        for i in range(len(sums)):
+            total += max(tables.target[i] - caps[row] * tables.drafted[i], 0.0)
+            sums[i] = total
+        if total == 0.0:
+            sums[:] = np.cumsum(tables.target)
+            total = sums[-1]
+        found = np.searchsorted(sums, uniforms[row] * total, side="right")
+        # Where rounding lets the goal reach the total, the last token with mass is drawn.
+        tokens[row] = min(found, np.searchsorted(sums, total))
+    return tokens
 
 
 @njit(cache=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import check_probs, check_same_vocab, ratios
-from mdsd._random import RandomSource, draw_tokens, read_uniforms
+from mdsd._random import RandomSource, find_tokens, read_uniforms
 from mdsd._tokens import check_token_ids, refuse_impossible
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
@@ -100,7 +101,6 @@ class Plan(FrozenArrays, ABC):
     (1000,)
     """
 
-    gap: float = 0.0
     canonical: ClassVar[bool] = True
 
     def __init__(self, target_probs: FloatArray, draft: DraftDistribution) -> None:
@@ -120,6 +120,11 @@ class Plan(FrozenArrays, ABC):
     @property
     def acceptance_stderr(self) -> float:
         """Standard error of `acceptance_rate`; 0.0 where that is exact."""
+        return 0.0
+
+    @property
+    def gap(self) -> float:
+        """Certified distance of `acceptance_rate` from the bound, for optimal verifiers."""
         return 0.0
 
     @abstractmethod
@@ -168,8 +173,8 @@ class Plan(FrozenArrays, ABC):
         ids = self._checked_ids(draft_token_ids, ndim=1)
         numbers = self._numbers(rng, uniforms, ())
         token = int(self._emit(ids[np.newaxis], numbers[np.newaxis])[0])
-        matches = np.flatnonzero(ids == token)
-        return Verification(token, int(matches[0]) if len(matches) else -1)
+        drafts = ids.tolist()
+        return Verification(token, drafts.index(token) if token in drafts else -1)
 
     def verify_many(
         self, draft_token_ids: Any, rng: RandomSource = None, *, uniforms: Any = None
@@ -241,15 +246,32 @@ class Plan(FrozenArrays, ABC):
         return f"{type(self).__name__}({self.draft!r})"
 
 
-class SequentialPlan(Plan):
+class ResidualPlan(Plan):
+    """A plan that emits from a residual law when no draft is accepted.
+
+    Attributes
+    ----------
+    residual : ndarray of float64, shape (V,)
+        Masses of that law, not necessarily normalised.
+    """
+
+    residual: FloatArray
+
+    @cached_property
+    def _residual_sums(self) -> FloatArray:
+        # Every rejection draws along the same running sum, which takes longer than the draw.
+        return frozen(np.cumsum(self.residual))
+
+
+class SequentialPlan(ResidualPlan):
     """A plan of accept tests made in turn, with one residual law after the last of them.
 
-    Subclasses give `_tests`; `residual` is a shared vector of masses, unless `_residual_masses`
-    says otherwise. The uniforms are the accept tests in the order they are made, then the residual.
+    Subclasses give `_tests`, and `residual`; where that depends on the drafts, `_residual_masses`
+    and `_draw_residual`. The uniforms are the accept tests in the order they are made, then the
+    residual.
     """
 
     num_tests: int
-    residual: FloatArray
 
     @property
     def num_uniforms(self) -> int:  # noqa: D102
@@ -259,26 +281,23 @@ class SequentialPlan(Plan):
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         """Accept probabilities and token ids of the tests, both (B, num_tests), in order."""
 
-    def _residual_masses(self, row: IntArray) -> FloatArray:
-        """Unnormalised law, (V,), of the token emitted for one row when every test failed."""
+    def _residual_masses(self, ids: IntArray) -> FloatArray:
+        """Masses of the residual after every test failed: (V,) for all rows alike, or (B, V)."""
         return self.residual
 
-    def _shares_residual(self) -> bool:
-        return type(self)._residual_masses is SequentialPlan._residual_masses
+    def _draw_residual(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        """Draw from the residual of each row, (B,), in token order."""
+        return find_tokens(self._residual_sums, uniforms)
 
     def _emit(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
         chances, tested = self._tests(ids)
         passed = uniforms[:, :-1] < chances
-        tokens = np.empty(len(ids), dtype=np.int64)
-        accepted = passed.any(axis=1)
-        rows = np.flatnonzero(accepted)
-        tokens[rows] = tested[rows, passed[rows].argmax(axis=1)] if len(rows) else 0
-        rejected = np.flatnonzero(~accepted)
-        if self._shares_residual():
-            tokens[rejected] = draw_tokens(self.residual, uniforms[rejected, -1])
-        else:
-            for row in rejected:
-                tokens[row] = draw_tokens(self._residual_masses(ids[row]), uniforms[row, -1])
+        tokens = np.full(len(ids), -1, dtype=np.int64)
+        # Backwards, so that the first test of a row that passed is written last and stays.
+        tokens[passed.nonzero()[0][::-1]] = tested[passed][::-1]
+        (rejected,) = (tokens < 0).nonzero()
+        if len(rejected):
+            tokens[rejected] = self._draw_residual(ids[rejected], uniforms[:, -1][rejected])
         return tokens
 
     def _law(self, ids: IntArray) -> FloatArray:
@@ -289,16 +308,12 @@ class SequentialPlan(Plan):
         for k in range(self.num_tests):
             law[rows, tested[:, k]] += reached * chances[:, k]
             reached = reached * (1.0 - chances[:, k])
-        if self._shares_residual():
-            law += reached[:, np.newaxis] * (self.residual / self.residual.sum())
-        else:
-            for row in np.flatnonzero(reached):
-                masses = self._residual_masses(ids[row])
-                law[row] += reached[row] * (masses / masses.sum())
+        masses = self._residual_masses(ids)
+        law += reached[:, np.newaxis] * (masses / masses.sum(axis=-1, keepdims=True))
         return law
 
 
-class SelectionPlan(Plan):
+class SelectionPlan(ResidualPlan):
     """A plan that selects one draft by lot, tests it once, and else emits from one residual.
 
     Whatever the selection rule, thinning its mass m^ to ``min(p, m^)`` is lossless. Subclasses give
@@ -309,26 +324,51 @@ class SelectionPlan(Plan):
     ----------
     selected : ndarray of float64, shape (V,)
         m^: probability that each token is selected.
+    upper : float
+        Certified upper bound on the acceptance of any rule.
     """
 
-    def __init__(
-        self,
-        target_probs: FloatArray,
-        draft: DraftDistribution,
-        selected: FloatArray,
-        upper: float,
-    ) -> None:
-        super().__init__(target_probs, draft)
-        self.selected = frozen(selected)
-        self.chances = frozen(accept_probs(target_probs, selected))
-        left = np.maximum(target_probs - selected, 0.0)
-        self.residual = frozen(residual_or_target(left, target_probs))
-        self.gap = max(0.0, upper - self.acceptance_rate)
+    @property
+    @abstractmethod
+    def selected(self) -> FloatArray:
+        """m^, (V,): probability that each token is selected."""
+
+    @property
+    @abstractmethod
+    def upper(self) -> float:
+        """Certified upper bound on the acceptance of any rule."""
+
+    @property
+    def selected_at_hand(self) -> bool:
+        """Whether `selected` costs nothing more; if not, `selected_of` costs less for few tokens."""
+        return True
+
+    def selected_of(self, token: int) -> float:
+        """m^ of one token."""
+        return float(self.selected[token])
+
+    @property
+    def gap(self) -> float:  # noqa: D102
+        return max(0.0, self.upper - self.acceptance_rate)
+
+    @cached_property
+    def chances(self) -> FloatArray:
+        """Probability, (V,), that each token is accepted when it is selected."""
+        return frozen(accept_probs(self.target_probs, self.selected))
+
+    @cached_property
+    def residual(self) -> FloatArray:
+        """Masses, (V,), of the token emitted when the selected one is not accepted."""
+        left = np.maximum(self.target_probs - self.selected, 0.0)
+        return frozen(residual_or_target(left, self.target_probs))
 
     @property
     def acceptance_rate(self) -> float:
         """``sum min(p, m^)``; the true rate lies above it by at most `gap`."""
         return float(min(1.0, np.minimum(self.target_probs, self.selected).sum()))
+
+    def _chances_of(self, tokens: IntArray) -> FloatArray:
+        return np.asarray(self.chances[tokens])
 
     @abstractmethod
     def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
@@ -347,8 +387,9 @@ class SelectionPlan(Plan):
 
     def _emit(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
         tokens = self._select(ids, uniforms[:, :-2])
-        rejected = np.flatnonzero(uniforms[:, -2] >= self.chances[tokens])
-        tokens[rejected] = draw_tokens(self.residual, uniforms[rejected, -1])
+        (rejected,) = (uniforms[:, -2] >= self._chances_of(tokens)).nonzero()
+        if len(rejected):
+            tokens[rejected] = find_tokens(self._residual_sums, uniforms[:, -1][rejected])
         return tokens
 
     def _law(self, ids: IntArray) -> FloatArray:

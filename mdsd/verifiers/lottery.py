@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._random import draw_tokens
 from mdsd._typing import FloatArray, IntArray
 from mdsd.bounds import find_lottery
 from mdsd.drafts import DraftDistribution
-from mdsd.verifiers.base import SelectionPlan, frozen
+from mdsd.verifiers.base import SelectionPlan, accept_probs
 
 __all__ = ["LotteryPlan"]
 
@@ -20,8 +23,11 @@ class LotteryPlan(SelectionPlan):
 
     Notes
     -----
-    The lottery is the minimum-norm point of the base polytope of f - p (`solvers.polymatroid`).
-    Lossless wherever the search stopped; `gap` says how far from the optimum that was.
+    The lottery is the minimum-norm point of the base polytope of f - p (`solvers.polymatroid`),
+    over orders of groups of tokens in large vocabularies (`solvers.token_lottery`). Lossless
+    wherever the search stopped; `gap` says how far from the optimum that was. A verification that
+    accepts needs the selection mass of one token; the first that does not, and whatever describes
+    the plan as a whole, costs a pass over all tokens, once.
     """
 
     canonical = False
@@ -34,28 +40,59 @@ class LotteryPlan(SelectionPlan):
         tolerance: float,
         max_iterations: int | None,
     ) -> None:
-        found = find_lottery(
+        super().__init__(target_probs, draft)
+        self._lottery = find_lottery(
             target_probs, draft, tolerance=tolerance, max_iterations=max_iterations
         )
-        super().__init__(target_probs, draft, found.selected, found.upper)
-        self.weights = frozen(found.weights)
-        ranks = np.empty_like(found.orders)
-        places = np.broadcast_to(np.arange(draft.vocab_size), ranks.shape)
-        np.put_along_axis(ranks, found.orders, places, axis=1)
-        self.ranks = frozen(ranks)
+        groups, orders = self._lottery.groups, self._lottery.orders
+        # Each order with its groups as they are, and with all of them reversed.
+        self.weights = frozen(np.repeat(self._lottery.weights / 2.0, 2))
+        ranks = np.empty_like(orders)
+        places = np.broadcast_to(np.arange(len(groups), dtype=ranks.dtype), ranks.shape)
+        np.put_along_axis(ranks, orders, places, axis=1)
+        self._group_ranks = frozen(ranks)
+
+    @cached_property
+    def selected(self) -> FloatArray:  # noqa: D102
+        return frozen(self._lottery.selected)
+
+    @property
+    def upper(self) -> float:  # noqa: D102
+        return self._lottery.upper
 
     @property
     def num_uniforms(self) -> int:  # noqa: D102
         return 3
 
+    @property
+    def selected_at_hand(self) -> bool:  # noqa: D102
+        return bool(self._lottery.groups.single.all())
+
+    def selected_of(self, token: int) -> float:  # noqa: D102
+        return self._lottery.selected_of(token)
+
+    def _chances_of(self, tokens: IntArray) -> FloatArray:
+        if len(tokens) > 1 or "chances" in vars(self):
+            return super()._chances_of(tokens)
+        selected = np.array([self.selected_of(token) for token in tokens.tolist()])
+        return accept_probs(self.target_probs[tokens], selected)
+
+    def _ranks(self, order: IntArray, ids: IntArray) -> IntArray:
+        """Rank of each token of ids (B, n) in one order, or in one for each row (B,)."""
+        groups = self._lottery.groups
+        places = groups.place[ids].astype(np.int64)
+        places = np.where((order % 2)[..., np.newaxis] == 1, -places, places)
+        group_ranks = self._group_ranks[(order // 2)[..., np.newaxis], groups.group[ids]]
+        return group_ranks * np.int64(2 * groups.vocab_size) + places
+
     def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        drawn = draw_tokens(self.weights, uniforms[:, 0])
-        ranks = self.ranks[drawn[:, np.newaxis], ids]
-        return np.asarray(ids[np.arange(len(ids)), ranks.argmin(axis=1)])
+        order = draw_tokens(self.weights, uniforms[:, 0])
+        winners = self._ranks(order, ids).argmin(axis=1)
+        return np.asarray(ids[np.arange(len(ids)), winners])
 
     def _selection_probs(self, ids: IntArray) -> FloatArray:
         probs = np.zeros(ids.shape)
         rows = np.arange(len(ids))
-        for weight, rank in zip(self.weights, self.ranks, strict=True):
-            probs[rows, rank[ids].argmin(axis=1)] += weight
+        for order, weight in enumerate(self.weights):
+            probs[rows, self._ranks(np.array(order), ids).argmin(axis=1)] += weight
         return probs

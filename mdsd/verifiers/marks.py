@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import WithReplacement
 from mdsd.verifiers.base import SelectionPlan, frozen
+from solvers.marks import MarkCoupling, optimal_coupling, select_smallest, smallest_mark_probs
 
 __all__ = ["MarkPlan"]
 
@@ -24,28 +23,29 @@ class MarkPlan(SelectionPlan):
     """
 
     def __init__(self, target_probs: FloatArray, draft: WithReplacement) -> None:
-        from solvers.marks import MarkCoupling, optimal_coupling
-
         upper, group, starts, left, right, levels, selected = optimal_coupling(
             target_probs, draft.draft_probs, draft.num_drafts
         )
         coupling = MarkCoupling(group, starts, left, right, levels, selected)
-        super().__init__(target_probs, draft, coupling.selected, upper)
-        self._coupling = coupling
+        super().__init__(target_probs, draft)
+        self._upper, self._coupling = upper, coupling
         for array in vars(coupling).values():
             frozen(array)
+
+    @property
+    def selected(self) -> FloatArray:  # noqa: D102
+        return self._coupling.selected
+
+    @property
+    def upper(self) -> float:  # noqa: D102
+        return self._upper
 
     @property
     def num_uniforms(self) -> int:  # noqa: D102
         return self.draft.num_drafts + 2
 
     def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        from solvers.marks import draw_marks
-
-        winners = draw_marks(self._coupling, ids, uniforms).argmin(axis=1)
-        return np.asarray(np.take_along_axis(ids, winners[:, np.newaxis], axis=1)[:, 0])
+        return select_smallest(self._coupling, ids, uniforms)
 
     def _selection_probs(self, ids: IntArray) -> FloatArray:
-        from solvers.marks import smallest_mark_probs
-
         return smallest_mark_probs(self._coupling, ids)

@@ -184,13 +184,19 @@ class PathRRSPlan(SequentialPlan):
 
         return path_caps(self._tables, ids)[0], ids
 
-    def _residual_masses(self, row: IntArray) -> FloatArray:
+    def _residual_masses(self, ids: IntArray) -> FloatArray:
         from mdsd.verifiers._rejection_paths import path_caps
 
-        cap = path_caps(self._tables, row[np.newaxis])[1][0]
-        return residual_or_target(self._above(cap), self.target_probs)
+        masses = self._above(path_caps(self._tables, ids)[1][:, np.newaxis])
+        # `residual_or_target`, row by row.
+        return np.where(masses.any(axis=1, keepdims=True), masses, self.target_probs)
 
-    def _above(self, cap: float) -> FloatArray:
+    def _draw_residual(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        from mdsd.verifiers._rejection_paths import draw_residuals
+
+        return draw_residuals(self._tables, ids, uniforms)
+
+    def _above(self, cap: float | FloatArray) -> FloatArray:
         """``(p - c q)+``; a cap so high that the product overflows leaves nothing."""
         with np.errstate(over="ignore"):
             return np.asarray(np.maximum(self.target_probs - cap * self._tables.drafted, 0.0))
@@ -221,4 +227,4 @@ class PathRRSPlan(SequentialPlan):
             reached *= float(rejected.sum())
             path[k] = int(rejected.argmax())
             rest[path[k]] = 0.0
-        return closing_law(accepted, reached, self._residual_masses(path))
+        return closing_law(accepted, reached, self._residual_masses(path[np.newaxis])[0])

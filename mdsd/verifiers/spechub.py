@@ -52,7 +52,13 @@ class SpecHubVerifier(Verifier):
 
 
 class SpecHubPlan(SequentialPlan):
-    """Two accept tests whose probabilities depend on which of the pair is the hub."""
+    """Two accept tests whose probabilities depend on which of the pair is the hub.
+
+    Attributes
+    ----------
+    chances : ndarray of float64, shape (2, V)
+        Probability that each token is accepted once it is tested: in (i, a), in (a, i).
+    """
 
     num_tests = 2
 
@@ -62,11 +68,11 @@ class SpecHubPlan(SequentialPlan):
         drawn_first = draft.other_first * draft.tail_probs  # mass of (i, a)
         drawn_second = draft.draft_probs[draft.hub] * draft.tail_probs  # mass of (a, i)
         left = target_probs.copy()
-        self.first_chances = frozen(accept_probs(left, drawn_first))
-        accepted_first = drawn_first * self.first_chances
+        first_chances = accept_probs(left, drawn_first)
+        accepted_first = drawn_first * first_chances
         left = np.maximum(left - accepted_first, 0.0)
-        self.second_chances = frozen(accept_probs(left, drawn_second))
-        accepted_second = drawn_second * self.second_chances
+        second_chances = accept_probs(left, drawn_second)
+        accepted_second = drawn_second * second_chances
         left = np.maximum(left - accepted_second, 0.0)
 
         # The hub is reached with the mass its partners left, in the two cases in turn.
@@ -79,7 +85,8 @@ class SpecHubPlan(SequentialPlan):
             chance = float(accept_probs(left[self.hub : self.hub + 1], np.array([mass]))[0])
             hub_chances.append(chance)
             left[self.hub] = max(left[self.hub] - mass * chance, 0.0)
-        self.hub_chances = (hub_chances[0], hub_chances[1])
+        first_chances[self.hub], second_chances[self.hub] = hub_chances
+        self.chances = frozen(np.stack([first_chances, second_chances]))
         self._accepted = accepted_first + accepted_second
         self._accepted[self.hub] = reached[0] * hub_chances[0] + reached[1] * hub_chances[1]
         frozen(self._accepted)
@@ -94,9 +101,6 @@ class SpecHubPlan(SequentialPlan):
         return closing_law(self._accepted, self._rejected, self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
-        other_first = ids[:, 1] == self.hub
-        other = np.where(other_first, ids[:, 0], ids[:, 1])
-        chances = np.empty(ids.shape)
-        chances[:, 0] = np.where(other_first, self.first_chances[other], self.second_chances[other])
-        chances[:, 1] = np.where(other_first, *self.hub_chances)
-        return chances, np.stack([other, np.full(len(ids), self.hub)], axis=1)
+        hub_first = ids[:, :1] == self.hub
+        tested = np.where(hub_first, ids[:, ::-1], ids)
+        return self.chances[hub_first.astype(np.int64), tested], tested

@@ -522,6 +522,12 @@ class TestUnderflow:
         found = draft.is_possible(np.array([[3, 1], [1, 3], [1, 1]]))
         assert found.tolist() == [False, False, kind is WithReplacement]
 
+    def test_spechub(self):
+        draft = SpecHubDraft([0.3, 0.25, 0.25, 0.2, 5e-324])
+        assert draft.prob([0, 4]) == 0.0
+        found = draft.is_possible(np.array([[0, 4], [4, 0], [0, 0], [4, 1]]))
+        assert found.tolist() == [True, True, False, False]
+
     @pytest.mark.parametrize("name", ["naive", "rrs", "optimal"])
     def test_it_can_be_verified(self, name):
         plan = mdsd.get_verifier(name).plan([0.5, 0.5, 0.0], WithReplacement([1.0, 1e-200, 0.0], 2))

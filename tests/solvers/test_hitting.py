@@ -198,16 +198,16 @@ def test_many_draws_of_uneven_weights(n, size, concentration, place):
 )
 def test_half_the_step_changes_nothing_at_20_000_tokens(n, concentration):
     weights = np.random.default_rng(n).dirichlet(np.full(20_000, concentration))
-    fine = hitting._prefix_hits(weights * hitting._SCALE, n, hitting._step(n) / 2)
+    fine = hitting._prefix_hits(weights * hitting.MASS_SCALE, n, hitting._step(n) / 2)
     np.testing.assert_allclose(prefix_hits(weights, n), fine, rtol=0, atol=1e-12)
-    fine = hitting._token_hits(weights * hitting._SCALE, n, hitting._step(n) / 2)
+    fine = hitting._token_hits(weights * hitting.MASS_SCALE, n, hitting._step(n) / 2)
     np.testing.assert_allclose(token_hits(weights, n), fine, rtol=1e-12, atol=1e-15)
 
 
 def test_four_times_the_step_is_noticed():
     """Negative control of the comparison with half the step."""
     weights = np.random.default_rng(0).dirichlet(np.ones(50))
-    coarse = hitting._prefix_hits(weights * hitting._SCALE, 4, 8 * hitting._step(4))
+    coarse = hitting._prefix_hits(weights * hitting.MASS_SCALE, 4, 8 * hitting._step(4))
     assert np.abs(coarse - prefix_hits(weights, 4)).max() > 1e-9
 
 

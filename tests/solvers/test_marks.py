@@ -16,6 +16,7 @@ from solvers.marks import (
     _cap_with_overlap,
     couple_marks,
     draw_marks,
+    select_smallest,
     smallest_mark_probs,
 )
 from solvers.prefix import best_prefix
@@ -324,6 +325,26 @@ class TestOneRow:
         marks = draw_marks(coupling, np.full((len(grid), 1), token), grid[:, np.newaxis])[:, 0]
         assert (np.diff(marks) >= 0).all()
         np.testing.assert_allclose(cdf(coupling, token, marks), grid, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("problem", SMALL)
+def test_the_token_of_the_smallest_mark_is_selected(problem):
+    coupling = problem.couple()
+    rng = np.random.default_rng(0)
+    ids = rng.choice(np.flatnonzero(problem.q), (500, problem.n))
+    uniforms = rng.choice([0.0, 0.25, 0.5, rng.random(), np.nextafter(1.0, 0.0)], ids.shape)
+    winners = draw_marks(coupling, ids, uniforms).argmin(axis=1)
+    expected = ids[np.arange(len(ids)), winners]
+    assert select_smallest(coupling, ids, uniforms).tolist() == expected.tolist()
+
+
+def test_the_first_of_equal_marks_is_selected():
+    q = np.array([0.2, 0.5, 0.3])
+    coupling = Problem(q, q, 2).couple()
+    ids, uniforms = np.array([[0, 2], [2, 0], [1, 1]]), np.full((3, 2), 0.5)
+    marks = draw_marks(coupling, ids, uniforms)
+    assert (marks[:, 0] == marks[:, 1]).all()
+    assert select_smallest(coupling, ids, uniforms).tolist() == [0, 2, 1]
 
 
 @pytest.mark.parametrize("problem", SMALL)

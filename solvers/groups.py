@@ -1,0 +1,169 @@
+"""Groups of tokens that a lottery over priority orders moves as one.
+
+A hit function of groups is again submodular, so the lottery over orders of groups is found in the
+same way as one over orders of tokens. The few tokens that matter stand alone; the many that do not
+share a group with those of nearly the same ratio p/q, whose fate is nearly the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers._typing import BoolArray, FloatArray, IntArray
+
+__all__ = ["TokenGroups", "falling_ratio", "group_by_ratio", "refined_groups", "single_tokens"]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenGroups:
+    """A partition of some tokens into groups, each in an order of its own.
+
+    Attributes
+    ----------
+    vocab_size : int
+        V.
+    members : ndarray of int64, shape (S,)
+        Tokens of group 0 in order, then those of group 1, ...; tokens left out are in no group.
+    starts : ndarray of int64, shape (G + 1,)
+        Where each group begins in `members`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> groups = TokenGroups(4, np.array([3, 0, 1]), np.array([0, 1, 3]))
+    >>> len(groups), groups.single.tolist(), groups.group.tolist(), groups.place.tolist()
+    (2, [True, False], [1, 1, -1, 0], [0, 1, 0, 0])
+    >>> groups.sums(np.array([0.1, 0.2, 0.3, 0.4])).round(12).tolist()
+    [0.4, 0.3]
+    """
+
+    vocab_size: int
+    members: IntArray
+    starts: IntArray
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def single(self) -> BoolArray:
+        """Which groups are one token, (G,)."""
+        return np.asarray(np.diff(self.starts) == 1)
+
+    @cached_property
+    def group(self) -> NDArray[np.int32]:
+        """Group of each token, (V,); -1 for those left out."""
+        group = np.full(self.vocab_size, -1, dtype=np.int32)
+        group[self.members] = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.starts))
+        return group
+
+    @cached_property
+    def place(self) -> NDArray[np.int32]:
+        """Place of each token within its group, (V,)."""
+        place = np.zeros(self.vocab_size, dtype=np.int32)
+        ahead = np.repeat(self.starts[:-1], np.diff(self.starts))
+        place[self.members] = np.arange(len(self.members)) - ahead
+        return place
+
+    def sums(self, masses: FloatArray) -> FloatArray:
+        """Sum masses (V,) over each group."""
+        return np.add.reduceat(masses[self.members], self.starts[:-1])
+
+    def tokens(self, order: IntArray) -> IntArray:
+        """Spell out an order of groups as an order of their tokens."""
+        sizes = np.diff(self.starts)[order]
+        ends = np.cumsum(sizes)
+        within = np.arange(sizes.sum()) - np.repeat(ends - sizes, sizes)
+        return np.asarray(self.members[np.repeat(self.starts[order], sizes) + within])
+
+
+def single_tokens(vocab_size: int, tokens: IntArray | None = None) -> TokenGroups:
+    """Give every token, or each of those listed, a group of its own."""
+    members = np.arange(vocab_size) if tokens is None else tokens
+    return TokenGroups(vocab_size, members, np.arange(len(members) + 1))
+
+
+def group_by_ratio(
+    target_masses: FloatArray,
+    hit_masses: FloatArray,
+    num_singles: int,
+    num_buckets: int,
+) -> TokenGroups:
+    """Let the tokens with the largest masses stand alone, and bucket the others by ratio.
+
+    Parameters
+    ----------
+    target_masses : ndarray, shape (V,)
+        p.
+    hit_masses : ndarray, shape (V,)
+        How likely each token is to be drafted, up to a common factor; those with 0 are left out.
+    num_singles : int
+        Tokens that get a group each: half of them those with the largest hit masses, half those
+        with the largest p of the others.
+    num_buckets : int
+        Groups for the others: quantiles of the ratio p / hit mass, weighted with the shares in
+        both masses.
+
+    Returns
+    -------
+    TokenGroups
+        In each group the ratio falls.
+
+    Notes
+    -----
+    Neither choice depends on the factor of the hit masses: where one token is nearly always
+    drafted, the others are drafted far more often than their weights say.
+    """
+    drafted = np.flatnonzero(hit_masses)
+    if len(drafted) <= num_singles + num_buckets:
+        return single_tokens(len(target_masses), drafted)
+    p, f = target_masses[drafted], hit_masses[drafted]
+    alone = np.zeros(len(drafted), dtype=np.bool_)
+    alone[_largest(f, num_singles // 2)] = True
+    alone[_largest(np.where(alone, -1.0, p), num_singles - num_singles // 2)] = True
+    singles, rest = np.flatnonzero(alone), np.flatnonzero(~alone)
+    rest = rest[falling_ratio(p[rest], f[rest])]
+    share = np.cumsum(_shares(p[rest]) + _shares(f[rest]))
+    bucket = np.minimum((share / share[-1] * num_buckets).astype(np.int64), num_buckets - 1)
+    cuts = np.flatnonzero(np.diff(bucket)) + 1
+    starts = np.concatenate([np.arange(num_singles + 1), num_singles + cuts, [len(drafted)]])
+    return TokenGroups(len(target_masses), drafted[np.concatenate([singles, rest])], starts)
+
+
+def _largest(values: FloatArray, count: int) -> IntArray:
+    """Find where the largest values stand."""
+    place = len(values) - count
+    return np.argpartition(values, place)[place:] if count else np.empty(0, dtype=np.int64)
+
+
+def _shares(masses: FloatArray) -> FloatArray:
+    total = masses.sum()
+    return masses / total if total > 0.0 else masses
+
+
+def refined_groups(
+    target_masses: FloatArray, hit_masses: FloatArray, num_singles: int, num_buckets: int
+) -> Iterator[TokenGroups]:
+    """Give groups of the tokens that can be drawn, from coarse to fine, at last each by itself.
+
+    Parameters
+    ----------
+    target_masses, hit_masses, num_singles, num_buckets
+        As for `group_by_ratio`, to begin with; both numbers are then four times as large each time.
+    """
+    while True:
+        groups = group_by_ratio(target_masses, hit_masses, num_singles, num_buckets)
+        yield groups
+        if groups.single.all():
+            return
+        num_singles, num_buckets = 4 * num_singles, 4 * num_buckets
+
+
+def falling_ratio(numerators: FloatArray, denominators: FloatArray) -> IntArray:
+    """Sort by ratio, largest first, ties in any order; denominators are positive."""
+    with np.errstate(over="ignore"):
+        return np.argsort(-(numerators / denominators))
