@@ -12,6 +12,11 @@ Data flows one way: probabilities -> draft distribution -> bound or plan -> veri
 0.86
 >>> plan.verify(draft.sample(rng=0), rng=0)
 Verification(token_id=1, accept_index=0)
+
+Probabilities, logits and token ids may be whatever numpy can read, or tensors in the host's memory,
+which are read in place, bfloat16 too; answers are numpy arrays. Tensors that require a gradient or
+live elsewhere are refused, but for `acceptance_bounds` and `verify_batch`: these work on the device
+of their arguments and answer there, in their kind.
 """
 
 from __future__ import annotations
@@ -98,6 +103,7 @@ __all__ = [
     "acceptance_bound",
     "acceptance_bounds",
     "datasets",
+    "decoding",
     "drafts",
     "filter_probs",
     "get_verifier",
@@ -109,7 +115,7 @@ __all__ = [
     "verify_batch",
 ]
 
-_LAZY_MODULES = ("datasets", "studies", "testing")
+_LAZY_MODULES = ("datasets", "decoding", "studies", "testing")
 
 
 def __getattr__(name: str) -> ModuleType:

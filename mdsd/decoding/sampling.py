@@ -1,0 +1,143 @@
+"""From logits to the laws that tokens are drawn from, by one rule for target and draft models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsd._frozen import frozen
+from mdsd._probabilities import as_float_array
+from mdsd._typing import AnyArray, FloatArray
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError
+from mdsd.filters import probs_from_logits
+
+__all__ = ["FilteredRows", "LogitsProcessor", "Sampling"]
+
+LogitsProcessor = Callable[[list[int], AnyArray], Any]
+"""Called with a prefix and the logits (V,) of the token that follows; returns the logits to use."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn from logits: a processor, then temperature, top-k and top-p.
+
+    Parameters
+    ----------
+    temperature : float, default 1.0
+        At 0 the most likely token is certain.
+    top_k : int, optional
+    top_p : float, default 1.0
+        As for `probs_from_logits`.
+    logits_processor : callable, optional
+        Called with a prefix (list of int) and its logits (V,), both its own; returns the logits to
+        use.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range, or `logits_processor` cannot be called.
+
+    Examples
+    --------
+    >>> Sampling(top_k=1).probs([[3]], [[0.0, 2.0, 1.0]], "target").tolist()
+    [[0.0, 1.0, 0.0]]
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    logits_processor: LogitsProcessor | None = None
+
+    def __post_init__(self) -> None:
+        self._filtered(np.zeros(1))
+        if self.logits_processor is not None and not callable(self.logits_processor):
+            raise InvalidArgumentError(
+                f"logits_processor is {type(self.logits_processor).__name__}; "
+                "expected a function of a prefix and its logits"
+            )
+
+    def probs(self, prefixes: Sequence[list[int]], logits: Any, name: str) -> FloatArray:
+        """Give the laws that the tokens after some prefixes are drawn from.
+
+        Parameters
+        ----------
+        prefixes : sequence of lists of int, length B
+        logits : array_like, shape (B, V)
+        name : str
+            Model they come from, for errors.
+
+        Returns
+        -------
+        ndarray of float64, shape (B, V)
+
+        Raises
+        ------
+        InvalidDistributionError
+            If a row holds NaN or plus infinity or has no token left.
+        """
+        rows = np.asarray(logits)
+        if self.logits_processor is not None:
+            pairs = zip(prefixes, rows, strict=True)
+            rows = np.stack([self._processed(list(prefix), row.copy()) for prefix, row in pairs])
+        try:
+            return self._filtered(rows)
+        except InvalidDistributionError as error:
+            raise InvalidDistributionError(f"{name}: {error}") from None
+
+    def _processed(self, prefix: list[int], row: AnyArray) -> AnyArray:
+        assert self.logits_processor is not None
+        changed, _ = as_float_array(self.logits_processor(prefix, row), "logits_processor")
+        if changed.shape != row.shape:
+            raise InvalidDistributionError(
+                f"logits_processor returned shape {changed.shape}; expected {row.shape}"
+            )
+        return changed
+
+    def _filtered(self, rows: AnyArray) -> FloatArray:
+        return probs_from_logits(
+            rows, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
+        )
+
+
+class FilteredRows:
+    """Laws of the token after each node of a tree, worked out for the nodes that are asked for.
+
+    At a large vocabulary the filters cost more than a verification, and a verification level by
+    level visits one node of each level only.
+
+    Parameters
+    ----------
+    sampling : Sampling
+    prefixes : list of lists of int, length N + 1
+        Tokens up to each node.
+    logits : ndarray, shape (N + 1, V)
+    name : str
+        Model they come from, for errors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = FilteredRows(Sampling(), [[0], [0, 1]], np.zeros((2, 4)), "target")
+    >>> len(rows), rows[1].tolist()
+    (2, [0.25, 0.25, 0.25, 0.25])
+    """
+
+    def __init__(
+        self, sampling: Sampling, prefixes: list[list[int]], logits: AnyArray, name: str
+    ) -> None:
+        self._sampling, self._name = sampling, name
+        self._prefixes, self._logits = prefixes, logits
+        self._known: dict[int, FloatArray] = {}
+
+    def __len__(self) -> int:
+        return len(self._logits)
+
+    def __getitem__(self, node: int) -> FloatArray:
+        if node not in self._known:
+            prefix, logits = self._prefixes[node], self._logits[node]
+            row = self._sampling.probs([prefix], logits[np.newaxis], self._name)[0]
+            self._known[node] = frozen(row)
+        return self._known[node]

@@ -1,0 +1,173 @@
+"""Draft models over another vocabulary than the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mdsd._arguments import check_whole, row_name
+from mdsd._frozen import frozen
+from mdsd._probabilities import as_float_array, check_probs
+from mdsd._tokens import read_token_ids
+from mdsd._typing import FloatArray, IntArray
+from mdsd.decoding.models import Model, check_model, model_logits
+from mdsd.errors import InvalidDistributionError, InvalidTokenError
+from mdsd.filters import probs_from_logits
+
+__all__ = ["MappedModel", "map_vocabulary"]
+
+
+def map_vocabulary(draft_probs: Any, target_token_ids: Any, vocab_size: int) -> FloatArray:
+    """Write the laws of a draft model over the target's token ids.
+
+    Parameters
+    ----------
+    draft_probs : array_like, shape (..., W)
+        Probabilities over the draft model's own W token ids.
+    target_token_ids : array_like of int, shape (W,)
+        Target's id of each draft token; -1 for a token that the target does not have. Draft tokens
+        of the same target id add up.
+    vocab_size : int
+        V, the number of the target's token ids.
+
+    Returns
+    -------
+    ndarray of float64, shape (..., V)
+        0 for tokens that the draft model cannot propose. What it gives to tokens that the target
+        does not have is spread over the others in proportion.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If a row is no probability vector, or has no mass on tokens of the target.
+    InvalidTokenError
+        If `target_token_ids` are not W integers in ``-1 .. V - 1``.
+    InvalidArgumentError
+        If `vocab_size` is not an integer >= 1.
+
+    Examples
+    --------
+    >>> map_vocabulary([0.2, 0.3, 0.5], [3, 0, -1], 5).tolist()
+    [0.6, 0.0, 0.0, 0.4, 0.0]
+    """
+    values, _ = as_float_array(draft_probs, "draft_probs")
+    probs = check_probs(values, "draft_probs", ndim=max(1, values.ndim))
+    size = check_whole("vocab_size", vocab_size, 1)
+    ids = _check_map(target_token_ids, probs.shape[-1], size)
+    known = ids >= 0
+    # Transposed, tokens come first, so that those of one target id add up in one call.
+    by_token = np.zeros((size, *probs.shape[:-1][::-1]))
+    np.add.at(by_token, ids[known], probs[..., known].T)
+    mapped = by_token.T
+    masses = mapped.sum(axis=-1, keepdims=True)
+    empty = masses[..., 0] == 0.0
+    if empty.any():
+        row = np.argwhere(empty)[0] if empty.ndim else ()
+        raise InvalidDistributionError(
+            f"{row_name('draft_probs', row)} has no mass on tokens that the target has"
+        )
+    return np.ascontiguousarray(mapped / masses)
+
+
+def _check_map(target_token_ids: Any, width: int, vocab_size: int) -> IntArray:
+    ids = read_token_ids(target_token_ids, "target_token_ids")
+    if ids.shape != (width,):
+        raise InvalidTokenError(
+            f"target_token_ids has shape {ids.shape}; expected ({width},), an id for each token of "
+            "the draft model"
+        )
+    outside = (ids < -1) | (ids >= vocab_size)
+    if outside.any():
+        index = int(outside.argmax())
+        raise InvalidTokenError(
+            f"target_token_ids: id {ids[index]} at position {index} is outside -1..{vocab_size - 1}"
+        )
+    return ids.astype(np.int64)
+
+
+class MappedModel:
+    """A draft model over its own vocabulary, seen as one over the target's.
+
+    Parameters
+    ----------
+    model : Model
+        Over W token ids.
+    target_token_ids : array_like of int, shape (W,)
+        As for `map_vocabulary`. A target token that several draft tokens stand for is read as the
+        first of them.
+    vocab_size : int
+        V.
+    unknown_token_id : int, optional
+        Draft token that the model reads where a prefix holds a token it does not know; by default
+        such tokens are left out.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If `model` is no model, or `vocab_size` or `unknown_token_id` is out of range.
+    InvalidTokenError
+        If `target_token_ids` are not W integers in ``-1 .. V - 1``.
+
+    Notes
+    -----
+    What the draft model is shown changes how well it drafts, never the law of the output.
+
+    Examples
+    --------
+    >>> from mdsd.decoding import TableModel
+    >>> small = TableModel([[0.5, 0.5], [0.0, 1.0]])
+    >>> model = MappedModel(small, [2, 0], vocab_size=4)
+    >>> model.logits([[3, 2]]).round(4).tolist()
+    [[-0.6931, -inf, -0.6931, -inf]]
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        target_token_ids: Any,
+        vocab_size: int,
+        *,
+        unknown_token_id: int | None = None,
+    ) -> None:
+        self._model: Model = check_model("model", model)
+        self.vocab_size = check_whole("vocab_size", vocab_size, 1)
+        self._target_token_ids = frozen(
+            _check_map(target_token_ids, self._model.vocab_size, self.vocab_size)
+        )
+        self._draft_ids: dict[int, int] = {}
+        for own, token in enumerate(self._target_token_ids.tolist()):
+            if token >= 0:
+                self._draft_ids.setdefault(token, own)
+        self._unknown = unknown_token_id
+        if unknown_token_id is not None:
+            most = self._model.vocab_size - 1
+            check_whole("unknown_token_id", unknown_token_id, 0, most, otherwise=" or None")
+
+    def logits(self, prefixes: Sequence[Sequence[int]]) -> FloatArray:
+        """Give the model's log-probabilities over the target's token ids.
+
+        Parameters
+        ----------
+        prefixes : sequence of sequences of int
+            Target token ids.
+
+        Returns
+        -------
+        ndarray of float64, shape (B, V)
+            Minus infinity for tokens that the model cannot propose.
+
+        Raises
+        ------
+        InvalidDistributionError
+            If what the model returns is no (B, W) logits, or has no mass on tokens of the target.
+        """
+        own = model_logits("model", self._model, [self._read(prefix) for prefix in prefixes])
+        mapped = map_vocabulary(probs_from_logits(own), self._target_token_ids, self.vocab_size)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(mapped))
+
+    def _read(self, prefix: Sequence[int]) -> list[int]:
+        found = (self._draft_ids.get(int(token), self._unknown) for token in prefix)
+        return [token for token in found if token is not None]

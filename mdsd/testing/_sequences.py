@@ -1,0 +1,109 @@
+"""Exact laws of whole output sequences of a decoder."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from inspect import signature
+from typing import Any
+
+from mdsd._arguments import check_whole
+from mdsd.decoding import Model
+from mdsd.decoding.decoder import Decoder, make_decoder, read_prompt
+from mdsd.decoding.enumeration import branches
+from mdsd.errors import InvalidArgumentError
+
+__all__ = ["sequence_law"]
+
+_Law = dict[tuple[int, ...], float]
+
+
+def sequence_law(
+    target: Model,
+    draft_model: Model | Sequence[Model],
+    prompt_ids: Any,
+    length: int,
+    **options: Any,
+) -> dict[tuple[int, ...], float]:
+    """Law of the tokens that a decoder generates, by following every branch.
+
+    Parameters
+    ----------
+    target, draft_model : Model
+        Toy models: the law of a token must depend on nothing but its prefix.
+    prompt_ids : array_like of int, shape (P,)
+    length : int
+        Tokens to generate, unless an end token comes before.
+    **options
+        As for `mdsd.decoding.generate`: draft, verifier, num_drafts, depth, tree, scheme,
+        temperature, top_k, top_p, logits_processor, eos_token_id.
+
+    Returns
+    -------
+    dict of (tuple of int, float)
+        Probability of each sequence that can be generated. If the decoder is lossless it is the
+        product of the target's laws, up to rounding.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is not known.
+    UnsupportedError
+        If one step has more than a million branches.
+    MdsdError
+        As for `mdsd.decoding.generate`.
+
+    Notes
+    -----
+    The steps are those of `mdsd.decoding.generate`, which hands to the next step nothing but the
+    prefix: steps of equal prefixes are followed once. What is drafted has a branch for every tuple
+    of `DraftDistribution.tuples`, what is verified one for every token of `Plan.output_law`.
+
+    Examples
+    --------
+    >>> from mdsd.decoding import TableModel
+    >>> target = TableModel([[0.25, 0.75], [1.0, 0.0]])
+    >>> draft_model = TableModel([[0.5, 0.5], [0.5, 0.5]])
+    >>> law = sequence_law(target, draft_model, [0], 2, tree=[2, 1], draft="with_replacement")
+    >>> {tokens: round(prob, 12) for tokens, prob in sorted(law.items())}
+    {(0, 0): 0.0625, (0, 1): 0.1875, (1, 0): 0.75}
+    """
+    try:
+        signature(make_decoder).bind(target, draft_model, **options)
+    except TypeError as error:
+        raise InvalidArgumentError(f"sequence_law: {error}") from None
+    decoder = make_decoder(target, draft_model, **options)
+    prefix = tuple(read_prompt(prompt_ids, target.vocab_size))
+    return _law_after(decoder, prefix, check_whole("length", length, 1), {}, {})
+
+
+def _law_after(
+    decoder: Decoder, prefix: tuple[int, ...], length: int, laws: dict[Any, _Law], known: Any
+) -> _Law:
+    """Law of what follows a prefix; `laws` are those found before, `known` that of `branches`."""
+    if prefix in laws:
+        return laws[prefix]
+    law: _Law = defaultdict(float)
+    for (tokens, ended), prob in _step_law(decoder, prefix, length, known).items():
+        left = length - len(tokens)
+        if ended or left == 0:
+            law[tokens] += prob
+            continue
+        for rest, after in _law_after(decoder, (*prefix, *tokens), left, laws, known).items():
+            law[(*tokens, *rest)] += prob * after
+    laws[prefix] = dict(law)
+    return laws[prefix]
+
+
+def _step_law(
+    decoder: Decoder, prefix: tuple[int, ...], length: int, known: Any
+) -> dict[tuple[tuple[int, ...], bool], float]:
+    """Law of the tokens that one step emits, and of whether they end the output."""
+    law: dict[tuple[tuple[int, ...], bool], float] = defaultdict(float)
+    tokens = list(prefix)
+    for drawn_prob, drawn in branches(partial(decoder.draw, tokens, length), known):
+        tree = decoder.score(tokens, drawn)
+        for prob, step in branches(partial(decoder.verify, tree, length), known):
+            law[step.token_ids, step.ended] += drawn_prob * prob
+    return law
