@@ -122,7 +122,7 @@ class Plan(FrozenArrays, ABC):
         """Standard error of `acceptance_rate`; 0.0 where that is exact."""
         return 0.0
 
-    @property
+    @cached_property
     def gap(self) -> float:
         """Certified distance of `acceptance_rate` from the bound, for optimal verifiers."""
         return 0.0
@@ -246,24 +246,7 @@ class Plan(FrozenArrays, ABC):
         return f"{type(self).__name__}({self.draft!r})"
 
 
-class ResidualPlan(Plan):
-    """A plan that emits from a residual law when no draft is accepted.
-
-    Attributes
-    ----------
-    residual : ndarray of float64, shape (V,)
-        Masses of that law, not necessarily normalised.
-    """
-
-    residual: FloatArray
-
-    @cached_property
-    def _residual_sums(self) -> FloatArray:
-        # Every rejection draws along the same running sum, which takes longer than the draw.
-        return frozen(np.cumsum(self.residual))
-
-
-class SequentialPlan(ResidualPlan):
+class SequentialPlan(Plan):
     """A plan of accept tests made in turn, with one residual law after the last of them.
 
     Subclasses give `_tests`, and `residual`; where that depends on the drafts, `_residual_masses`
@@ -272,6 +255,7 @@ class SequentialPlan(ResidualPlan):
     """
 
     num_tests: int
+    residual: FloatArray
 
     @property
     def num_uniforms(self) -> int:  # noqa: D102
@@ -280,6 +264,11 @@ class SequentialPlan(ResidualPlan):
     @abstractmethod
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         """Accept probabilities and token ids of the tests, both (B, num_tests), in order."""
+
+    @cached_property
+    def _residual_sums(self) -> FloatArray:
+        # Every rejection draws along the same running sum, which takes longer than the draw.
+        return frozen(np.cumsum(self.residual))
 
     def _residual_masses(self, ids: IntArray) -> FloatArray:
         """Masses of the residual after every test failed: (V,) for all rows alike, or (B, V)."""
@@ -313,7 +302,7 @@ class SequentialPlan(ResidualPlan):
         return law
 
 
-class SelectionPlan(ResidualPlan):
+class SelectionPlan(Plan):
     """A plan that selects one draft by lot, tests it once, and else emits from one residual.
 
     Whatever the selection rule, thinning its mass m^ to ``min(p, m^)`` is lossless. Subclasses give
@@ -347,7 +336,7 @@ class SelectionPlan(ResidualPlan):
         """m^ of one token."""
         return float(self.selected[token])
 
-    @property
+    @cached_property
     def gap(self) -> float:  # noqa: D102
         return max(0.0, self.upper - self.acceptance_rate)
 
@@ -361,6 +350,10 @@ class SelectionPlan(ResidualPlan):
         """Masses, (V,), of the token emitted when the selected one is not accepted."""
         left = np.maximum(self.target_probs - self.selected, 0.0)
         return frozen(residual_or_target(left, self.target_probs))
+
+    @cached_property
+    def _residual_sums(self) -> FloatArray:
+        return frozen(np.cumsum(self.residual))
 
     @property
     def acceptance_rate(self) -> float:

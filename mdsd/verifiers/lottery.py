@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from mdsd._frozen import frozen
-from mdsd._random import draw_tokens
+from mdsd._random import find_tokens
 from mdsd._typing import FloatArray, IntArray
 from mdsd.bounds import find_lottery
 from mdsd.drafts import DraftDistribution
@@ -21,6 +21,12 @@ class LotteryPlan(SelectionPlan):
 
     Uniforms: the order, the accept test, the residual.
 
+    Attributes
+    ----------
+    weights : ndarray of float64, shape (2 K,)
+        Probability of each order of the tokens: entries 2 k and 2 k + 1 are the k-th order of the
+        groups, with the tokens of each group as they stand and in reverse.
+
     Notes
     -----
     The lottery is the minimum-norm point of the base polytope of f - p (`solvers.polymatroid`),
@@ -28,6 +34,9 @@ class LotteryPlan(SelectionPlan):
     wherever the search stopped; `gap` says how far from the optimum that was. A verification that
     accepts needs the selection mass of one token; the first that does not, and whatever describes
     the plan as a whole, costs a pass over all tokens, once.
+
+    Memory at 128,000 tokens: 11 arrays of that length for 4 draws without replacement, 14 while the
+    gap is certified; 14 and 23 for 3 independent drafts, their own among them.
     """
 
     canonical = False
@@ -45,8 +54,8 @@ class LotteryPlan(SelectionPlan):
             target_probs, draft, tolerance=tolerance, max_iterations=max_iterations
         )
         groups, orders = self._lottery.groups, self._lottery.orders
-        # Each order with its groups as they are, and with all of them reversed.
         self.weights = frozen(np.repeat(self._lottery.weights / 2.0, 2))
+        self._weight_sums = frozen(np.cumsum(self.weights))
         ranks = np.empty_like(orders)
         places = np.broadcast_to(np.arange(len(groups), dtype=ranks.dtype), ranks.shape)
         np.put_along_axis(ranks, orders, places, axis=1)
@@ -66,7 +75,7 @@ class LotteryPlan(SelectionPlan):
 
     @property
     def selected_at_hand(self) -> bool:  # noqa: D102
-        return bool(self._lottery.groups.single.all())
+        return "selected" in vars(self) or bool(self._lottery.groups.single.all())
 
     def selected_of(self, token: int) -> float:  # noqa: D102
         return self._lottery.selected_of(token)
@@ -86,7 +95,7 @@ class LotteryPlan(SelectionPlan):
         return group_ranks * np.int64(2 * groups.vocab_size) + places
 
     def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        order = draw_tokens(self.weights, uniforms[:, 0])
+        order = find_tokens(self._weight_sums, uniforms[:, 0])
         winners = self._ranks(order, ids).argmin(axis=1)
         return np.asarray(ids[np.arange(len(ids)), winners])
 

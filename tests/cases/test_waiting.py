@@ -8,47 +8,12 @@ import pytest
 
 from .reading import CASES, FOLDER, decoded
 
-DECODING = "decoders"
-LAYOUTS = "engine array layouts"
-ANALYSIS = "analysis"
 COMMAND_LINE = "tests/mdsd/test_cli.py, which has the cases of the command line"
 
-WAITING = {
-    "rng-greedy-ignores-seed": DECODING,
-    "decoder-sequence-law": DECODING,
-    "decoder-recover-from-own-row": DECODING,
-    "decoder-first-draft-is-checked": LAYOUTS,
-    "decoder-row-sweep": LAYOUTS,
-    "decoder-prefix-of-accepts": LAYOUTS,
-    "decoder-eos-in-the-middle": DECODING,
-    "decoder-accepted-and-emitted": LAYOUTS,
-    "decoder-same-filters-on-both-sides": DECODING,
-    "decoder-processors-on-every-row": DECODING,
-    "decoder-padding-not-an-index": LAYOUTS,
-    "decoder-ragged-batch": LAYOUTS,
-    "decoder-flattened-batch": LAYOUTS,
-    "decoder-bonus-token-law": DECODING,
-    "analysis-redraw-from-target": ANALYSIS,
-    "analysis-always-accept": ANALYSIS,
-    "analysis-over-acceptance": ANALYSIS,
-    "analysis-speedup-can-be-below-one": ANALYSIS,
-    "analysis-rejections-two-states": ANALYSIS,
-}
+WAITING: dict[str, str] = {}
 """Cases without a test in this folder, and what each of them waits for."""
 
-WAITING_IN_PART = {
-    "law-top-two-draft-declared-raw": DECODING,
-    "law-argmax-draft-declared-softmax": DECODING,
-    "law-top-k-ties-keep-exactly-k": DECODING,
-    "invalid-nan-row": LAYOUTS,
-    "invalid-length-mismatch": DECODING,
-    "invalid-missing-draft-law": LAYOUTS,
-    "invalid-inputs-left-alone": LAYOUTS,
-    "rng-same-integer-seed": DECODING,
-    "rng-rows-independent": DECODING,
-    "rng-same-seed-same-output": DECODING,
-    "dtype-views-and-strides": LAYOUTS,
-}
+WAITING_IN_PART: dict[str, str] = {}
 """Cases of which a part is tested in this folder, and what the rest waits for."""
 
 COMMAND_LINE_CASES = {name for name, case in CASES.items() if case.kind == "cli"}

@@ -406,7 +406,16 @@ class FirstIdPlan(SelectionPlan):
 
     def __init__(self, target_probs: Any, draft: Any) -> None:
         masses = np.diff(draft.hit_probs(np.arange(draft.vocab_size)))
-        super().__init__(target_probs, draft, np.maximum(masses, 0.0), 1.0)
+        super().__init__(target_probs, draft)
+        self._masses = np.maximum(masses, 0.0)
+
+    @property
+    def selected(self) -> Any:
+        return self._masses
+
+    @property
+    def upper(self) -> float:
+        return 1.0
 
     def _select(self, ids: Any, uniforms: Any) -> Any:
         return ids.min(axis=1)

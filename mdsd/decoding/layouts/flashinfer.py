@@ -1,0 +1,137 @@
+"""FlashInfer's layout: a batch of draft chains as dense arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsd._random import RandomSource
+from mdsd.decoding.layouts._chain import check_drafts, read_chain_law, verify_positions
+from mdsd.decoding.layouts._inputs import PADDING, draw_rows, read_ids, read_probs
+from mdsd.decoding.layouts._uniforms import read_numbers
+
+__all__ = ["FlashInferChain", "flashinfer_chain"]
+
+
+@dataclass(frozen=True, eq=False)
+class FlashInferChain:
+    """Outcome of `flashinfer_chain`, in arrays of the caller's kind, all int64.
+
+    Attributes
+    ----------
+    token_ids : array, shape (B, g + 1)
+        Emitted tokens of each chain, padded with -1: the accepted drafts, then one extra token.
+    drafted : array, shape (B,)
+        Drafts of each chain before its first padding id.
+    accepted : array, shape (B,)
+        Drafts kept; the extra token is NOT counted.
+    emitted : array, shape (B,)
+        ``accepted + 1``: the extra token, recovered or bonus, is counted.
+    output_accepted_token_num : array, shape (B,)
+        FlashInfer's count of that name: drafts that pass the test when every position is judged by
+        itself, also those after the first rejection. It measures how well draft and target agree;
+        neither the extra token nor anything about the output is in it.
+    output_emitted_draft_token_num : array, shape (B,)
+        FlashInfer's count of that name, equal to `accepted`: the extra token is NOT counted.
+    """
+
+    token_ids: Any
+    drafted: Any
+    accepted: Any
+    emitted: Any
+    output_accepted_token_num: Any
+    output_emitted_draft_token_num: Any
+
+
+def flashinfer_chain(
+    draft_probs: Any,
+    draft_token_ids: Any,
+    target_probs: Any,
+    *,
+    draft: str = "with_replacement",
+    rng: RandomSource = None,
+    uniforms: Any = None,
+) -> FlashInferChain:
+    """Verify a batch of draft chains in the layout of FlashInfer's ``chain_speculative_sampling``.
+
+    Parameters
+    ----------
+    draft_probs : array_like or tensor, shape (B, g, V)
+        Row (b, i) is the law that draft i of chain b was drawn from; None with
+        ``draft="deterministic"``.
+    draft_token_ids : array_like or tensor of int, shape (B, g)
+        The drafts. A chain ends at its first -1: nothing of what stands behind it, in this array
+        or in the others, is looked at.
+    target_probs : array_like or tensor, shape (B, g + 1, V)
+        Row (b, i) is the target's law of the token in the place of draft i, given the drafts before
+        it; row g the law of the bonus token, or, in a chain that ends early, the row at its end.
+    draft : {"with_replacement", "without_replacement", "deterministic"}
+        How the drafts came about. The first two are the same law for a single draft. The last says
+        that they were not drawn but chosen, as by a lookup or an argmax: `draft_probs` is None
+        then, and one-hot rows stand in for it. That is lossless whatever the drafts, since given
+        any of them the emitted token has the target's law; drafts that were drawn are accepted
+        less often by it than by their own law.
+    rng : numpy.random.Generator, int or None
+        Source of randomness; each chain has a stream of its own.
+    uniforms : array_like or tensor, shape (B, g + 1), optional
+        Numbers in [0, 1) to use instead: entry (b, i) for i < g tests draft i, entry (b, g) draws
+        the extra token. A test that is not made leaves its number unused.
+
+    Returns
+    -------
+    FlashInferChain
+        Arrays of the kind of `target_probs`, on its device.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If a law that counts is bad or missing, or shapes or devices do not agree.
+    InvalidTokenError
+        If an id is out of range, or its law cannot have drawn it.
+    InvalidArgumentError
+        If `draft`, `rng` or `uniforms` is not what it should be.
+
+    Notes
+    -----
+    Leviathan et al., Algorithm 1, position by position: draft x passes if ``u q(x) < p(x)``; the
+    first that does not is replaced by a draw from ``(p - q)+`` by inverse CDF in token order; after
+    a chain that passed as a whole, one bonus token is drawn from the target. The tokens emitted
+    have the law of the target exactly. Laws are verified where they are.
+
+    Examples
+    --------
+    >>> from mdsd.decoding.layouts import flashinfer_chain
+    >>> found = flashinfer_chain(
+    ...     draft_probs=[[[0.2, 0.5, 0.3], [0.2, 0.5, 0.3]]],
+    ...     draft_token_ids=[[2, 1]],
+    ...     target_probs=[[[0.1, 0.3, 0.6], [0.5, 0.3, 0.2], [1.0, 0.0, 0.0]]],
+    ...     uniforms=[[0.9, 0.9, 0.5]],
+    ... )
+    >>> found.token_ids.tolist(), found.accepted.tolist(), found.emitted.tolist()
+    ([[2, 0, -1]], [1], [2])
+    """
+    ids = read_ids(draft_token_ids, "draft_token_ids", (None, None), "(B, g)")
+    count, length = ids.shape
+    target = read_probs(target_probs, "target_probs", (count, length + 1, None), "(B, g + 1, V)")
+    shape = (count, length, target.vocab_size)
+    drafted = read_chain_law(draft, draft_probs, shape, "(B, g, V)", target)
+    judged = np.logical_and.accumulate(ids != PADDING, axis=1)
+    drafts = judged.sum(axis=1)
+    target.check(np.arange(length + 1) <= drafts[:, np.newaxis])
+    check_drafts(ids, drafted, judged, target.vocab_size)
+    numbers = read_numbers(rng, uniforms, (count, length + 1), [(length + 1,)] * count)
+
+    last = np.broadcast_to(numbers[:, -1:], ids.shape)
+    found = verify_positions(target, drafted, ids, judged, numbers[:, :-1], last)
+    passed = judged & (found == ids)
+    accepted = np.logical_and.accumulate(passed, axis=1).sum(axis=1)
+    # The token of the first rejection stands where it was found; behind it comes nothing.
+    tokens = np.full((count, length + 1), PADDING, dtype=np.int64)
+    tokens[:, :-1] = np.where(np.arange(length) <= accepted[:, np.newaxis], found, PADDING)
+    (whole,) = np.nonzero(accepted == drafts)
+    ends = (whole, drafts[whole])
+    tokens[ends] = draw_rows(target.take(ends), numbers[whole, -1])
+    counts = (drafts, accepted, accepted + 1, passed.sum(axis=1), accepted.copy())
+    return FlashInferChain(*(target.hand_over(array) for array in (tokens, *counts)))

@@ -1,0 +1,238 @@
+"""SGLang's layout: a batch of draft trees linked by first child and next sibling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsd._arguments import check_whole
+from mdsd._random import RandomSource
+from mdsd._typing import BoolArray, IntArray
+from mdsd.decoding.layouts._inputs import (
+    PADDING,
+    read_ids,
+    read_indices,
+    read_probs,
+)
+from mdsd.decoding.layouts._laws import choose_verifier, read_law
+from mdsd.decoding.layouts._steps import TreeSteps
+from mdsd.decoding.layouts._trees import TreeBatch, tree_from_links
+from mdsd.errors import InvalidArgumentError
+from mdsd.verifiers import Verifier
+
+__all__ = ["SglangTree", "sglang_tree"]
+
+
+@dataclass(frozen=True, eq=False)
+class SglangTree:
+    """Outcome of `sglang_tree`, in arrays of the caller's kind, all int64.
+
+    Attributes
+    ----------
+    predicts : array, shape (B * N,)
+        At the slot of each node of the accepted path, the token emitted after that node; -1 at all
+        other slots.
+    accept_index : array, shape (B, S)
+        Slots of the nodes of the accepted path, the root first, padded with -1: the tokens emitted
+        are ``predicts`` at these slots.
+    accept_token_num : array, shape (B,)
+        Accepted drafts; neither the root nor the extra token at the end is counted.
+    token_ids : array, shape (B, S)
+        Emitted tokens of each tree, padded with -1: the accepted drafts, then one extra token.
+    accepted : array, shape (B,)
+        The same as `accept_token_num`: the extra token is NOT counted.
+    emitted : array, shape (B,)
+        ``accepted + 1``: the extra token, recovered or bonus, is counted.
+    """
+
+    predicts: Any
+    accept_index: Any
+    accept_token_num: Any
+    token_ids: Any
+    accepted: Any
+    emitted: Any
+
+
+def sglang_tree(
+    *,
+    candidates: Any,
+    retrive_index: Any = None,
+    retrive_next_token: Any = None,
+    retrive_next_sibling: Any = None,
+    retrieve_index: Any = None,
+    retrieve_next_token: Any = None,
+    retrieve_next_sibling: Any = None,
+    target_probs: Any,
+    draft_probs: Any = None,
+    draft: str,
+    verifier: str | Verifier | None = None,
+    num_speculative_tokens: int | None = None,
+    rng: RandomSource = None,
+    uniforms: Any = None,
+) -> SglangTree:
+    """Verify a batch of draft trees in the layout of SGLang's tree verification kernels.
+
+    Each of the three index arrays goes by either spelling.
+
+    Parameters
+    ----------
+    candidates : array_like or tensor of int, shape (B, N)
+        Token of each node. Node 0 is the root, the last token known: it is not judged. A node with
+        the id -1 is left out, with everything below it.
+    retrive_index : array_like or tensor of int, shape (B, N)
+        Slot of each node in `predicts`, in 0..B N - 1, different for all nodes in use: in SGLang
+        ``b N + i``. Nodes out of reach of the root may hold anything.
+    retrive_next_token : array_like or tensor of int, shape (B, N)
+        Number of the first child of each node within its tree, -1 for a leaf.
+    retrive_next_sibling : array_like or tensor of int, shape (B, N)
+        Number of the next sibling of each node within its tree, -1 after the last. From the first
+        child on, siblings are in the order in which they were drafted.
+    target_probs : array_like or tensor, shape (B, N, V)
+        Row (b, i) is the target's law of the token after node i. For greedy decoding, as in
+        ``verify_tree_greedy``, one-hot rows.
+    draft_probs : array_like or tensor, shape (B, N, V)
+        Row (b, i) is the draft model's output after node i, from which its children were drawn;
+        rows of leaves are not looked at. None with ``draft="deterministic"``.
+    draft : str
+        How the children of each node were drawn together: ``with_replacement``,
+        ``without_replacement``, ``greedy``, ``spechub``, ``top_k``, or ``deterministic`` for
+        children that were chosen in whatever way without chance, which is what SGLang goes by. The
+        last is lossless whatever the children; where they were drawn, their own law accepts more.
+    verifier : str or Verifier, optional
+        Any verifier that supports that law. By default ``rrs`` for draws with and without
+        replacement, ``greedy`` and ``spechub`` for drafts of that name, and ``naive``, which is
+        SGLang's target-only rule, for top-k and deterministic ones.
+    num_speculative_tokens : int, optional
+        S, the width of `accept_index`: most nodes on a path, the root included. By default the
+        deepest tree says it.
+    rng : numpy.random.Generator, int or None
+        Source of randomness; each tree has a stream of its own.
+    uniforms : array_like or tensor, shape (B, L, m), optional
+        Numbers in [0, 1) to use instead, where L is the number of levels of the deepest tree, the
+        root's included, and m the largest ``verifier.num_uniforms`` of any node with children (1 if
+        there is none). Row (b, d) belongs to the node of depth d on the accepted path of tree b:
+        what the verifier needs there, in the verifier's order; at a leaf its first entry draws the
+        bonus token.
+
+    Returns
+    -------
+    SglangTree
+        Arrays of the kind of `target_probs`, on its device.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If a law that counts is bad or missing, or shapes or devices do not agree.
+    InvalidTokenError
+        If an id is out of range, or siblings cannot have been drawn together.
+    InvalidArgumentError
+        If an index array is missing, given in both spellings or no tree, or `draft`, `verifier`,
+        `num_speculative_tokens`, `rng` or `uniforms` is not what it should be.
+    UnsupportedError
+        If the verifier does not support the draft distribution.
+
+    Notes
+    -----
+    From the root on, the verifier emits a token given the children of the node. If it is the token
+    of a child, that child is accepted and the next node (the first one, should two children be the
+    same); a residual token that happens to be drafted counts too. Otherwise the path ends with it.
+    A path that reaches a leaf ends with a bonus token from the target there. The tokens emitted
+    have the law of the target exactly. SGLang's thresholds, which give that up, are not offered.
+    SGLang draws the extra token by a coin of its own; with ``naive`` one number decides both
+    whether a child is accepted and what is emitted else. Laws are verified where they are.
+
+    Examples
+    --------
+    A root with the children 5 and 3, and 7 below 5, all chosen:
+
+    >>> import numpy as np
+    >>> from mdsd.decoding.layouts import sglang_tree
+    >>> found = sglang_tree(
+    ...     candidates=[[1, 5, 3, 7]],
+    ...     retrive_index=[[0, 1, 2, 3]],
+    ...     retrive_next_token=[[1, 3, -1, -1]],
+    ...     retrive_next_sibling=[[-1, 2, -1, -1]],
+    ...     target_probs=np.eye(8)[[[5, 2, 0, 0]]],
+    ...     draft="deterministic",
+    ...     rng=0,
+    ... )
+    >>> found.predicts.tolist(), found.accept_index.tolist(), found.accept_token_num.tolist()
+    ([5, 2, -1, -1], [[0, 1, -1]], [1])
+    >>> found.token_ids.tolist(), found.emitted.tolist()
+    ([[5, 2, -1]], [2])
+    """
+    name, chosen = choose_verifier(draft, verifier)
+    ids = read_ids(candidates, "candidates", (None, None), "(B, N)")
+    count, size = ids.shape
+    if size == 0:
+        raise InvalidArgumentError("candidates has no nodes; a tree has at least its root")
+    links = [
+        _read_links(given, ids.shape, part)
+        for part, given in (
+            ("index", (retrive_index, retrieve_index)),
+            ("next_token", (retrive_next_token, retrieve_next_token)),
+            ("next_sibling", (retrive_next_sibling, retrieve_next_sibling)),
+        )
+    ]
+    (slots, slots_name), (first, first_name), (sibling, sibling_name) = links
+    names = [(f"{first_name} row {b}", f"{sibling_name} row {b}") for b in range(count)]
+    found = [tree_from_links(first[b], sibling[b], names[b]) for b in range(count)]
+    kept = [tree.without_padding(ids[b]) for b, tree in enumerate(found)]
+    trees = TreeBatch.of(kept, size)
+    _check_slots(slots, trees.used, slots_name)
+    target = read_probs(target_probs, "target_probs", (count, size, None), "(B, N, V)")
+    shape = (count, size, target.vocab_size)
+    drafted = read_law(name, draft_probs, shape, "(B, N, V)", target)
+    width = int(trees.num_levels.max(initial=1))
+    if num_speculative_tokens is not None:
+        width = check_whole("num_speculative_tokens", num_speculative_tokens, width)
+    deterministic = np.full(ids.shape, drafted is None)
+    steps = TreeSteps(trees, ids, target, drafted, deterministic, name, chosen, "candidates")
+    steps.check()
+    paths = steps.verify(steps.read_numbers(rng, uniforms))
+
+    predicts = np.full(count * size, PADDING, dtype=np.int64)
+    accept_index = np.full((count, width), PADDING, dtype=np.int64)
+    tokens = accept_index.copy()
+    on_path = np.nonzero(paths.nodes != PADDING)
+    accept_index[on_path] = slots[on_path[0], paths.nodes[on_path]]
+    tokens[on_path] = paths.emitted(ids)[on_path]
+    predicts[accept_index[on_path]] = tokens[on_path]
+    accepted = paths.lengths - 1
+    results = (predicts, accept_index, accepted, tokens, accepted.copy(), accepted + 1)
+    return SglangTree(*(target.hand_over(array) for array in results))
+
+
+def _read_links(
+    spellings: tuple[Any, Any], shape: tuple[int, int], part: str
+) -> tuple[IntArray, str]:
+    """Read one of the index arrays, and the name it was given by."""
+    names = (f"retrive_{part}", f"retrieve_{part}")
+    given = [k for k, value in enumerate(spellings) if value is not None]
+    if len(given) == 2:
+        raise InvalidArgumentError(f"{names[0]} and {names[1]} are both given; expected one")
+    chosen = given[0] if given else 0
+    words = f"({shape[0]}, {shape[1]}), as candidates"
+    return read_indices(spellings[chosen], names[chosen], shape, words), names[chosen]
+
+
+def _check_slots(slots: IntArray, used: BoolArray, name: str) -> None:
+    """Check that all nodes in use have different slots of `predicts`."""
+    outside = used & ((slots < 0) | (slots >= slots.size))
+    if outside.any():
+        b, node = np.argwhere(outside)[0]
+        raise InvalidArgumentError(
+            f"{name} row {b}: slot {slots[b, node]} of node {node} is outside 0..{slots.size - 1}"
+        )
+    rows, nodes = np.nonzero(used)
+    _, first = np.unique(slots[used], return_index=True)
+    taken = np.ones(len(rows), dtype=np.bool_)
+    taken[first] = False
+    if taken.any():
+        k = int(taken.argmax())
+        raise InvalidArgumentError(
+            f"{name} row {rows[k]}: slot {slots[rows[k], nodes[k]]} of node {nodes[k]} is taken by "
+            "another node"
+        )
