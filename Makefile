@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+# Tests of tensors have an environment of their own, so that those above show what runs without.
+TORCH_VENV ?= .venv-torch
+TORCH ?= torch==2.13.0
 
-.PHONY: demo test lint tests wheel-tests bench fuzz clean
+.PHONY: demo test lint tests wheel-tests test-torch bench fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/mdsd compare
@@ -23,6 +26,9 @@ tests: $(VENV)/.installed-dev
 # The installed wheel, not the checkout: the smoke tests run outside the repository.
 wheel-tests: $(VENV)/.installed-dev
 	$(BIN)/python tools/check_wheel.py
+
+test-torch: $(TORCH_VENV)/.installed
+	$(TORCH_VENV)/bin/python -m pytest tests/torch
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest benchmarks --benchmark-only -p no:xdist
@@ -44,5 +50,10 @@ $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(VENV)/.installed $@
 
+$(TORCH_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/python -m pip install --quiet --editable ".[dev,torch]" "$(TORCH)"
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(TORCH_VENV) build dist *.egg-info

@@ -1,5 +1,6 @@
 """Shared instances, and one table of time AND quality at the end of a run."""
 
+import os
 import platform
 from dataclasses import dataclass
 
@@ -7,6 +8,12 @@ import numpy as np
 import pytest
 
 import mdsd
+
+_ABOUT = [
+    "Medians. The third column divides by `numpy.argsort(target / draft)` of the same row (of all",
+    "rows in batches), measured in the same run. Rows are peaked: softmax of normal logits of",
+    "standard deviation 3, the draft from the same logits plus standard normal noise.",
+]
 
 _ROWS: list[tuple[str, float, float, str]] = []
 
@@ -33,24 +40,36 @@ def median_seconds(call, rounds=9):
     return float(np.median(times))
 
 
-@pytest.fixture(scope="session", params=[1_000, 32_000, 128_000], ids="V={}".format)
-def peaked(request):
+def peaked_pair(vocab_size):
     """Softmax of normal logits with standard deviation 3; draft = target logits + normal noise."""
     rng = np.random.default_rng(0)
-    logits = rng.normal(size=request.param) * 3
+    logits = rng.normal(size=vocab_size) * 3
     target = mdsd.probs_from_logits(logits)
-    draft = mdsd.probs_from_logits(logits + rng.normal(size=request.param))
+    draft = mdsd.probs_from_logits(logits + rng.normal(size=vocab_size))
     return Pair(target, draft, median_seconds(lambda: np.argsort(target / draft)))
+
+
+@pytest.fixture(scope="session")
+def make_pair():
+    return peaked_pair
+
+
+@pytest.fixture(scope="session", params=[1_000, 32_000, 128_000], ids="V={}".format)
+def peaked(request):
+    return peaked_pair(request.param)
 
 
 @pytest.fixture
 def measure(benchmark, request):
-    """Time a call and note what it is worth: ``measure(call, pair, quality=text_of(result))``."""
+    """Time a call and note what it is worth: ``measure(call, pair, quality=text_of(result))``.
 
-    def run(call, pair, quality):
+    `per` says how many verifications one call makes, where the time of one is of interest.
+    """
+
+    def run(call, pair, quality, per=1):
         call()  # compile
         result = benchmark(call)
-        median = benchmark.stats.stats.median
+        median = benchmark.stats.stats.median / per
         _ROWS.append(
             (request.node.name, median * 1e3, median / pair.argsort_seconds, quality(result))
         )
@@ -59,13 +78,53 @@ def measure(benchmark, request):
     return run
 
 
+def table():
+    lines = [
+        "| benchmark | median ms | times argsort(p/q) | quality |",
+        "|---|---|---|---|",
+    ]
+    for name, milliseconds, ratio, quality in _ROWS:
+        lines.append(f"| {name} | {milliseconds:.3g} | {ratio:.3g} | {quality} |")
+    return lines
+
+
+def machine():
+    """Processor, cores and the versions that matter, where they are installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    names = ["numpy", "scipy", "numba", "ortools", "POT", "economize", "torch"]
+    versions = []
+    for name in names:
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            versions.append(f"{name} not installed")
+    return [
+        f"{processor()}, {len(os.sched_getaffinity(0))} cores used.",
+        f"mdsd {mdsd.__version__}, Python {platform.python_version()}, {', '.join(versions)}.",
+    ]
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":")[1].strip() for line in file if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--results", help="write the table of this run to a markdown file")
+
+
 def pytest_terminal_summary(terminalreporter):
     if not _ROWS:
         return
-    write = terminalreporter.write_line
-    write("")
-    write(f"mdsd {mdsd.__version__}, numpy {np.__version__}, Python {platform.python_version()}")
-    write("| benchmark | median ms | times argsort(p/q) | quality |")
-    write("|---|---|---|---|")
-    for name, milliseconds, ratio, quality in _ROWS:
-        write(f"| {name} | {milliseconds:.3g} | {ratio:.3g} | {quality} |")
+    lines = [*machine(), "", *table()]
+    for line in ["", *lines]:
+        terminalreporter.write_line(line)
+    path = terminalreporter.config.getoption("--results")
+    if path:
+        text = "\n".join(["# Results of one run of `make bench`", "", *_ABOUT, "", *lines])
+        with open(path, "w") as file:
+            file.write(text + "\n")

@@ -102,6 +102,7 @@ __all__ = [
     "__version__",
     "acceptance_bound",
     "acceptance_bounds",
+    "analysis",
     "datasets",
     "decoding",
     "drafts",
@@ -115,7 +116,7 @@ __all__ = [
     "verify_batch",
 ]
 
-_LAZY_MODULES = ("datasets", "decoding", "studies", "testing")
+_LAZY_MODULES = ("analysis", "datasets", "decoding", "studies", "testing")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -19,6 +19,7 @@ __all__ = [
     "as_float_array",
     "check_probs",
     "check_same_vocab",
+    "is_bfloat16_tensor",
     "ratio_order",
     "ratios",
 ]
@@ -38,7 +39,7 @@ def as_float_array(values: Any, name: str) -> tuple[AnyArray, str]:
     Parameters
     ----------
     values : array_like
-        Anything numpy can read.
+        Anything numpy can read; bfloat16 tensors too.
     name : str
         What to call it in an error.
 
@@ -57,6 +58,9 @@ def as_float_array(values: Any, name: str) -> tuple[AnyArray, str]:
         raise InvalidDistributionError(
             f"{name} is missing{_MISSING_DRAFT if 'draft' in name else ''}"
         )
+    if is_bfloat16_tensor(values):
+        # numpy has no such type; every bfloat16 is a float32.
+        return read_array(values.float(), name, InvalidDistributionError), "bfloat16"
     array = read_array(values, name, InvalidDistributionError)
     kind = array.dtype.name
     if kind in MASS_TOLERANCE:
@@ -67,6 +71,11 @@ def as_float_array(values: Any, name: str) -> tuple[AnyArray, str]:
     if array.dtype.kind in "iu":
         return array, "float64"
     raise InvalidDistributionError(f"{name} holds {kind} values; expected real numbers")
+
+
+def is_bfloat16_tensor(values: Any) -> bool:
+    """Tell whether an argument is a torch tensor of the one type that numpy cannot read."""
+    return str(getattr(values, "dtype", None)) == "torch.bfloat16"
 
 
 def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mdsd._arguments import check_name, check_whole, one_line, read_number, shown
 from mdsd._frozen import FrozenArrays, frozen
-from mdsd._probabilities import check_probs, check_same_vocab, ratio_order
+from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import DeclaredDraft, check_draft, checked_hit_probs, count_in_words
@@ -98,9 +98,9 @@ def acceptance_bound(
     max_iterations : int, optional
         Most orders ``submodular`` evaluates. By default ``20 V + 100`` for up to 512 tokens that
         can be drafted. Beyond, tokens of small mass and nearly the same ratio share a group, and
-        40 orders are evaluated, up to 160 while the gap is above 1e-4. Where it is given, the groups are refined until the gap is at most
-        `tolerance` or the orders are used up. A user's own law is searched token by token, with 60
-        orders for up to 20,000 tokens and 8 beyond.
+        40 orders are evaluated, up to 160 while the gap is above 1e-4. Where it is given, the
+        groups are refined until the gap is at most `tolerance` or the orders are used up. A user's
+        own law is searched token by token, with 60 orders for up to 20,000 tokens and 8 beyond.
 
     Returns
     -------

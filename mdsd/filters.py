@@ -26,7 +26,7 @@ def probs_from_logits(
 
     Parameters
     ----------
-    logits : array_like, shape (..., V)
+    logits : array_like, or tensor on the host, shape (..., V)
         Unnormalised log-probabilities; minus infinity masks a token.
     temperature : float or array_like of shape (...), default 1.0
         At 0 the most likely token (the lowest id on ties) gets all the mass.
@@ -79,7 +79,7 @@ def filter_probs(
 
     Parameters
     ----------
-    probs : array_like, shape (..., V)
+    probs : array_like, or tensor on the host, shape (..., V)
         Probabilities; temperature T means ``p**(1/T)``, renormalised.
     temperature, top_k, top_p
         As for `probs_from_logits`.
@@ -101,7 +101,7 @@ def filter_probs(
     [1.0, 0.0, 0.0, 0.0]
     """
     values, _ = as_float_array(probs, "probs")
-    checked = check_probs(values, "probs", ndim=max(1, values.ndim))
+    checked = check_probs(probs, "probs", ndim=max(1, values.ndim))
     # Ranked as they came in: a division or a logarithm may merge neighbouring floats.
     ranks = values.astype(np.float64, copy=False)
     with np.errstate(divide="ignore"):

@@ -144,7 +144,9 @@ class TokenLottery:
         return self._law.select(self._lottery)
 
     def selected_of(self, token: int) -> float:
-        """m^ of one token: the work of its group alone."""
+        """m^ of one token: the work of its group alone, or none if `selected` is known."""
+        if "selected" in vars(self):
+            return float(self.selected[token])
         group = int(self.groups.group[token])
         if group < 0:
             return 0.0

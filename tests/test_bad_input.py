@@ -974,6 +974,481 @@ def batch_rows() -> Iterator[list[Row]]:
             )
 
 
+def decoding_rows() -> Iterator[list[Row]]:
+    decoding = mdsd.decoding
+    table = decoding.TableModel([P, Q, P])
+    good: dict[str, Any] = {
+        "target": table,
+        "draft_model": table,
+        "prompt_ids": [0],
+        "max_new_tokens": 2,
+    }
+    no_models: Values = {
+        "none": (None, "NoneType"),
+        "table": (np.eye(3), "ndarray"),
+        "class": (decoding.TableModel, "type"),
+        "function": (len, "builtin_function_or_method"),
+    }
+    texts: Values = {**IDS}
+    del texts["too_short"], texts["too_long"]
+    by_depth: Values = {
+        **{kind: COUNTS[kind] for kind in COUNTS if kind not in ("none",)},
+        "none": (None, "None"),
+    }
+    trees: Values = {
+        "empty": ([], "empty"),
+        "number": (3, "3"),
+        "string": ("21", "'21'"),
+        "zero": ([2, 0], "tree[1]", "0"),
+        "float": ([2.0], "tree[0]", "2.0"),
+        "bool": ([True], "tree[0]", "True"),
+        "nested": ([[2, 1]], "tree[0]", "[2, 1]"),
+        "huge": ([10**9], "100,000"),
+    }
+    ends: Values = {
+        "negative": (-1, "-1"),
+        "too_large": ([0, 3], "3", "position 1", "0..2"),
+        "float": (0.0, "float64"),
+        "bool": (True, "bool"),
+        "string": ("0", "str"),
+        "empty": ([], "(0,)"),
+        "matrix": ([[0]], "(1, 1)"),
+    }
+    no_functions: Values = {"number": (3, "int"), "string": ("print", "str")}
+    tables: dict[str, tuple[type[MdsdError], Values]] = {
+        "target": (InvalidArgumentError, no_models),
+        "draft_model": (
+            InvalidArgumentError,
+            {**no_models, "list": ([table, table],), "empty": ([], "[]")},
+        ),
+        "prompt_ids": (InvalidTokenError, texts),
+        "max_new_tokens": (InvalidArgumentError, by_depth),
+        "draft": (InvalidArgumentError, names("explicit", "custom", gredy="greedy")),
+        "verifier": (InvalidArgumentError, names("block_", krs="rrs")),
+        "num_drafts": (InvalidArgumentError, by_depth),
+        "depth": (InvalidArgumentError, by_depth),
+        "tree": (InvalidArgumentError, trees),
+        "scheme": (InvalidArgumentError, names("forest", btch="batch")),
+        "temperature": (InvalidArgumentError, TEMPERATURES),
+        "top_k": (InvalidArgumentError, TOP_KS),
+        "top_p": (InvalidArgumentError, TOP_PS),
+        "logits_processor": (InvalidArgumentError, no_functions),
+        "eos_token_id": (InvalidTokenError, ends),
+        "rng": (InvalidArgumentError, SEEDS),
+        "callback": (InvalidArgumentError, no_functions),
+    }
+    for parameter, (error, values) in tables.items():
+        yield rows(
+            "decoding.generate",
+            parameter,
+            lambda v, p=parameter: decoding.generate(**{**good, p: v}),
+            error,
+            values,
+        )
+
+    square: Values = {
+        **{kind: PROBS[kind] for kind in NOT_NUMBERS},
+        "vector": (P, "(3,)"),
+        "oblong": ([P, Q], "(2, 3)"),
+        "empty": (np.zeros((0, 0)), "empty"),
+        "nan": ([[0.5, 0.5], [NAN, 1.0]], "row 1", "nan"),
+        "mass": ([[0.5, 0.5], [0.5, 0.6]], "row 1", "1.1"),
+    }
+    yield rows(
+        "decoding.TableModel", "probs", decoding.TableModel, InvalidDistributionError, square
+    )
+    logits: Values = {
+        "none": (None,),
+        "nan": ([[0.0, NAN], [0.0, 0.0]], "row 0", "nan"),
+        "masked": ([[0.0, 0.0], [-INF, -INF]], "row 1", "empty support"),
+    }
+    yield rows(
+        "decoding.TableModel.from_logits",
+        "logits",
+        decoding.TableModel.from_logits,
+        InvalidDistributionError,
+        logits,
+    )
+    prefixes: Values = {"empty": ([[0], []], "row 1"), "too_large": ([[3]], "row 0", "3")}
+    yield rows("decoding.TableModel.logits", "prefixes", table.logits, InvalidTokenError, prefixes)
+
+    def ngrams(token_ids: Any = (0, 1), vocab_size: Any = 3, order: Any = 2) -> Any:
+        return decoding.NGramModel(token_ids, vocab_size, order)
+
+    yield rows("decoding.NGramModel", "token_ids", ngrams, InvalidTokenError, texts)
+    for parameter in ("vocab_size", "order"):
+        yield rows(
+            "decoding.NGramModel",
+            parameter,
+            lambda v, p=parameter: ngrams(**{p: v}),
+            InvalidArgumentError,
+            COUNTS,
+        )
+
+    maps: Values = {
+        **{kind: TOKENS[kind] for kind in TOKENS if kind not in ("negative", "too_long")},
+        "negative": ([-2, 0], "-2", "position 0", "-1..2"),
+        "too_large": ([0, 3], "3", "position 1"),
+        "too_long": ([0, 1, 2], "(3,)"),
+        "beyond_int64": (np.array([2**63 + 1, 0], dtype=np.uint64), str(2**63 + 1)),
+    }
+    halves = [0.5, 0.5]
+    pair = decoding.TableModel([halves, halves])
+    for call, make in (
+        ("map_vocabulary", lambda ids, size: decoding.map_vocabulary(halves, ids, size)),
+        ("MappedModel", lambda ids, size: decoding.MappedModel(pair, ids, size)),
+    ):
+        yield rows(
+            f"decoding.{call}",
+            "target_token_ids",
+            lambda ids, f=make: f(ids, 3),
+            InvalidTokenError,
+            maps,
+        )
+        yield rows(
+            f"decoding.{call}",
+            "vocab_size",
+            lambda size, f=make: f([0, 1], size),
+            InvalidArgumentError,
+            COUNTS,
+        )
+    drafted: Values = {
+        **{kind: PROBS[kind] for kind in PROBS if kind not in ("matrix", "scalar")},
+        "rows_nan": ([P, [0.5, NAN, 0.5]], "row 1", "index 1", "nan"),
+        "rows_mass": ([P, [0.6, 0.5, 0.1]], "row 1", "1.2"),
+        "nothing_left": ([P, [0.0, 0.0, 1.0]], "row 1", "no mass"),
+    }
+    yield rows(
+        "decoding.map_vocabulary",
+        "draft_probs",
+        lambda probs: decoding.map_vocabulary(probs, [0, 1, -1], 3),
+        InvalidDistributionError,
+        drafted,
+    )
+    yield rows(
+        "decoding.MappedModel",
+        "model",
+        lambda model: decoding.MappedModel(model, [0, 1], 3),
+        InvalidArgumentError,
+        no_models,
+    )
+    yield rows(
+        "decoding.MappedModel",
+        "unknown_token_id",
+        lambda token: decoding.MappedModel(pair, [0, 1], 3, unknown_token_id=token),
+        InvalidArgumentError,
+        {**MATRIX, **written(-1, 2, 0.0, True, "0")},
+    )
+
+    vocabulary = decoding.PieceVocabulary(("", "a", "b"))
+    pieces: Values = {
+        "none": (None, "NoneType"),
+        "list": (["", "a"], "list"),
+        "equal": (("", "a", "a"), "'a'"),
+        "not_empty": (("a", "b"), "('a', 'b')"),
+        "numbers": (("", 1), "1"),
+        "nothing": ((), "()"),
+    }
+    no_text: Values = {
+        "none": (None, "NoneType"),
+        "bytes": (b"a", "bytes"),
+        "list": (["a"], "list"),
+    }
+    yield rows(
+        "decoding.PieceVocabulary",
+        "pieces",
+        decoding.PieceVocabulary,
+        InvalidArgumentError,
+        pieces,
+    )
+    yield rows(
+        "decoding.PieceVocabulary.encode",
+        "text",
+        vocabulary.encode,
+        InvalidArgumentError,
+        {**no_text, "unknown": ("abc", "'c'")},
+    )
+    spelled = {kind: texts[kind] for kind in texts if kind != "empty"}
+    yield rows(
+        "decoding.PieceVocabulary.decode",
+        "token_ids",
+        vocabulary.decode,
+        InvalidTokenError,
+        spelled,
+    )
+    fit = decoding.PieceVocabulary.fit
+    call = "decoding.PieceVocabulary.fit"
+    yield rows(call, "text", lambda text: fit(text, 200), InvalidArgumentError, no_text)
+    few = {**COUNTS, "too_few": (96, "96", "97")}
+    yield rows(call, "vocab_size", lambda size: fit("a", size), InvalidArgumentError, few)
+
+
+def tree_rows() -> Iterator[list[Row]]:
+    shape = mdsd.decoding.TreeShape([-1, 0, 0])
+    make = mdsd.decoding.TreeShape
+    parents: Values = {
+        "none": (None, "None"),
+        "string": ("ab", "'ab'"),
+        "number": (3, "3"),
+        "empty": ([], "[]"),
+        "no_root": ([0, 0], "[0, 0]"),
+        "two_roots": ([-1, -1], "parents[1]", "-1"),
+        "own_parent": ([-1, 1], "parents[1]", "1"),
+        "falling": ([-1, 0, 1, 0], "parents[3]", "0"),
+        "float": ([-1, 0.0], "parents[1]", "0.0"),
+        "bool": ([-1, False], "parents[1]", "False"),
+        "beyond_int64": ([-1, 2**70], "parents[1]", str(2**70)),
+    }
+    branchings: Values = {
+        "none": (None, "None"),
+        "empty": ([], "empty"),
+        "zero": ([2, 0], "tree[1]", "0"),
+        "float": ([2.0], "tree[0]", "2.0"),
+        "huge": ([10**6], "100,000"),
+    }
+    paths: Values = {
+        "none": (None, "None"),
+        "numbers": ([0], "paths[0]", "0"),
+        "root": ([()], "paths[0]", "()"),
+        "twice": ([(0,), (0,)], "paths[1]", "twice"),
+        "no_parent": ([(0, 0)], "paths[0]", "(0,)"),
+        "no_sibling": ([(1,)], "paths[0]", "(0,)"),
+        "negative": ([(-1,)], "paths[0]", "-1"),
+        "float": ([(0.0,)], "paths[0]", "0.0"),
+    }
+    no_nodes: Values = {**MATRIX, **written(-1, 3, 1.0, True, "1")}
+    depths: Values = {**MATRIX, **written(-1, 1.0, True, "1"), "none": (None, "None")}
+    name = "decoding.TreeShape"
+    refused = InvalidArgumentError
+    yield rows(name, "parents", make, refused, parents)
+    yield rows(f"{name}.chain", "depth", make.chain, refused, COUNTS)
+    yield rows(f"{name}.k_ary", "num_drafts", lambda n: make.k_ary(n, 2), refused, COUNTS)
+    yield rows(f"{name}.k_ary", "depth", lambda depth: make.k_ary(2, depth), refused, COUNTS)
+    yield rows(
+        f"{name}.from_branching",
+        "branching",
+        make.from_branching,
+        refused,
+        branchings,
+        named="tree",
+    )
+    yield rows(f"{name}.from_paths", "paths", make.from_paths, refused, paths)
+    for method in ("children", "path"):
+        yield rows(f"{name}.{method}", "node", getattr(shape, method), refused, no_nodes)
+    for method in ("level", "truncated"):
+        yield rows(f"{name}.{method}", "depth", getattr(shape, method), refused, depths)
+
+
+def analysis_rows() -> Iterator[list[Row]]:
+    analysis = mdsd.analysis
+    square = [P, Q, P]
+    second = {
+        kind: ([P, value, Q], "row 1", *words)
+        for kind, (value, *words) in PROBS.items()
+        if kind in ("nan", "negative", "inf", "mass_float64", "all_zero")
+    }
+    chains: Values = {
+        **{kind: PROBS[kind] for kind in NOT_NUMBERS},
+        **second,
+        "vector": (P, "(3,)"),
+        "oblong": ([P, Q], "(2, 3)"),
+        "empty": (np.zeros((0, 0)), "empty"),
+        "other_length": (np.eye(2), "tokens", "2", "3"),
+        "too_few_positions": (np.tile(P, (2, 3, 1)), "(2, 3, 3)", "horizon = 4"),
+        "position_mass": ([square, square, [P, Q, [0.5, 0.6, 0.0]], square], "row 2, 2", "1.1"),
+    }
+    lengths: Values = {"shorter": ([0.5, 0.5], "tokens", "2", "3")}
+    rates: Values = {
+        **{kind: PROBS[kind] for kind in NOT_NUMBERS},
+        "nan": ([0.5, NAN, 0.0], "index 1", "nan"),
+        "negative": ([0.5, 0.0, -0.1], "index 2", "-0.1"),
+        "above_one": ([1.5, 0.0, 0.0], "index 0", "1.5"),
+        "scalar": (0.5, "()"),
+        "cube": (np.zeros((2, 1, 1)), "(2, 1, 1)"),
+    }
+    row_rates: Values = {
+        "row_nan": ([[0.5] * 3, [0.5, NAN, 0.0]], "row 1", "index 1", "nan"),
+        "row_above_one": ([[0.5] * 3, [1.5, 0.0, 0.0]], "row 1", "1.5"),
+    }
+    accept: Values = {
+        **rates,
+        "too_short": ([1.0, 1.0], "(2,)", "(3,)"),
+        "matrix": ([[1.0] * 3], "(1, 3)", "(3,)"),
+    }
+    accept_chain: Values = {
+        **{kind: PROBS[kind] for kind in NOT_NUMBERS},
+        "row_nan": ([[0.5] * 3, [0.5, NAN, 0.0], [0.5] * 3], "row 1", "nan"),
+        "vector": ([1.0] * 3, "(3,)", "(3, 3)"),
+        "positions": (np.zeros((2, 3, 3)), "(2, 3, 3)", "(4, 3, 3)"),
+    }
+    ranks: Values = {
+        **rates,
+        **row_rates,
+        "empty": ([], "(0,)"),
+        "no_ranks": (np.zeros((2, 0)), "(2, 0)"),
+        "sum": ([0.8, 0.7, 0.0], "1.5", "at most 1"),
+        "row_sum": ([[0.5, 0.1, 0.0], [0.8, 0.7, 0.0]], "row 1", "1.5"),
+    }
+    epsilons: Values = {
+        "none": (None, "None"),
+        "number": (0.1, "0.1"),
+        "empty": ([], "[]"),
+        "string": ("0.1", "'0.1'"),
+        "bool": ([True], "True"),
+        "nested": ([[0.1]], "[[0.1]]"),
+        "negative": ([0.0, -0.1], "[1]", "-0.1"),
+        "nan": ([NAN], "[0]", "nan"),
+        "inf": ([0.1, INF], "[1]", "inf"),
+        "ragged": ([[0.1], [0.1, 0.2]],),
+    }
+    limits = {kind: value for kind, value in COUNTS.items() if kind != "inf"}
+    limits["minus_inf"] = (-INF, "-inf")
+    sizes: Values = {
+        "none": (None, "NoneType"),
+        "number": (3, "int"),
+        "empty": ([], "empty"),
+        "limit": ([1, INF], "[1]", "inf"),
+        "string": ("23", "[0]", "'2'"),
+        **{f"of_{kind}": ([2, value], "[1]", *words) for kind, (value, *words) in COUNTS.items()},
+    }
+    redraws = names("residual", optimum="'optimal'")
+    costs: Values = {
+        **written(-0.1, "1", True, 1j),
+        "nan": (NAN, "nan"),
+        "inf": (INF, "inf"),
+        "none": (None, "None"),
+        "list": ([1.0], "[1.0]"),
+    }
+    tables: Values = {
+        "empty_table": ({}, "empty"),
+        "table_of_zero": ({0: 1.0}, "0", "integer >= 1"),
+        "negative_in_table": ({1: 1.0, 2: -2.0}, "[2]", "-2.0"),
+        "short_table": ({2: 1.0, 9: 2.0}, "2 tokens", "1"),
+        "bad_function": (lambda tokens: NAN, "nan"),
+    }
+    trees: Values = {
+        "none": (None, "None"),
+        "empty": ([], "empty"),
+        "zero": ([2, 0], "[1]", "0"),
+        "wide": ([4], "3 ranks", "4 children"),
+    }
+    accepted: Values = {
+        "none": (None, "None"),
+        "number": (1, "1"),
+        "empty": ([], "[]"),
+        "float": ([1.0, 2.0], "[1.0, 2.0]"),
+        "bool": ([True, False], "True"),
+        "matrix": ([[1, 2]], "[[1, 2]]"),
+        "negative": ([0, -1], "[1]", "-1"),
+        "too_large": ([3, 4], "[1]", "4", "0..3"),
+        "ragged": ([[1], [1, 2]],),
+    }
+    by_num_drafts: Values = {
+        **rates,
+        **row_rates,
+        "empty": ([], "(0,)"),
+        "other_depth": ([[0.5, 0.5]], "(1, 2)", "(N, 3)"),
+    }
+    rejection_laws: Values = {**PROBS, **lengths}
+    nodes: Values = {**COUNTS, "too_many": (100_001, "100001", "100000")}
+
+    wrong_law = InvalidDistributionError
+    refused = InvalidArgumentError
+    checks: dict[str, tuple[type[MdsdError], Values]] = {
+        "target_chain": (wrong_law, chains),
+        "draft_chain": (wrong_law, chains),
+        "initial": (wrong_law, {**PROBS, **lengths}),
+        "horizon": (refused, COUNTS),
+        "batch_size": (refused, limits),
+        "batch_sizes": (refused, sizes),
+        "runs": (refused, {**COUNTS, **written(1)}),
+        "rng": (refused, SEEDS),
+        "target_probs": (wrong_law, TARGETS),
+        "draft_probs": (wrong_law, {**PROBS, **lengths}),
+        "accept_probs": (refused, accept),
+        "rejection_law": (wrong_law, {k: v for k, v in rejection_laws.items() if k != "none"}),
+        "tolerance": (refused, TOLERANCES),
+        "epsilon": (refused, TOLERANCES),
+        "epsilons": (refused, epsilons),
+        "redraw": (refused, redraws),
+        "prefixes": (refused, names("draft", outputs="'output'")),
+        "acceptance_by_depth": (refused, {**rates, "matrix": ([[0.5]], "(1, 1)")}),
+        "acceptance": (refused, {**costs, "above_one": (1.5, "1.5")}),
+        "acceptance_by_rank": (refused, ranks),
+        "acceptance_by_num_drafts": (refused, by_num_drafts),
+        "accepted": (refused, accepted),
+        "depth": (refused, COUNTS),
+        "tree": (refused, trees),
+        "draft_cost": (refused, {**costs, **tables}),
+        "verification_cost": (refused, {**costs, "table": ({1: 1.0}, "{1: 1.0}")}),
+        "target_cost": (refused, {**costs, **tables, "zero": (0.0, "0.0")}),
+        "layout": (refused, names("forest", tre="'tree'")),
+        "node_budget": (refused, nodes),
+        "max_depth": (refused, ITERATIONS),
+        "max_branching": (refused, ITERATIONS),
+    }
+    usual: dict[str, Any] = {
+        "target_chain": square,
+        "draft_chain": [Q, P, Q],
+        "horizon": 4,
+        "initial": P,
+        "batch_sizes": [1, 2],
+        "batch_size": 2,
+        "runs": 10,
+        "rng": 0,
+        "target_probs": P,
+        "draft_probs": Q,
+        "accept_probs": [1.0, 0.5, 0.5],
+        "epsilon": 0.1,
+        "epsilons": [0.0, 0.1],
+        "acceptance_by_depth": [0.5, 0.4],
+        "acceptance": 0.5,
+        "depth": 3,
+        "acceptance_by_rank": [0.5, 0.2, 0.1],
+        "acceptance_by_num_drafts": [0.5, 0.6],
+        "accepted": [0, 3, 1],
+        "tree": [2, 1],
+        "draft_cost": 0.1,
+        "node_budget": 4,
+    }
+    special: dict[tuple[str, str], tuple[type[MdsdError], Values]] = {
+        ("simulate_rejections", "batch_size"): (refused, COUNTS),
+        ("simulate_batch_rejections", "batch_size"): (refused, COUNTS),
+        ("assess_acceptance_on_chain", "accept_probs"): (refused, accept_chain),
+        ("iid_expected_tokens", "depth"): (
+            refused,
+            {kind: value for kind, value in COUNTS.items() if kind != "0"},
+        ),
+    }
+    tried: set[int] = set()
+    for call in analysis.__all__:
+        function = getattr(analysis, call)
+        if isinstance(function, type):
+            continue
+        parameters = inspect.signature(function).parameters
+        given = {
+            name: usual[name]
+            for name, each in parameters.items()
+            if each.default is each.empty or name in ("runs", "rng")
+        }
+        for parameter in parameters:
+            error, values = special.get((call, parameter), checks[parameter])
+            # One reader serves all functions: all of a table once, then every eighth of it.
+            kinds = list(values)[:: 8 if id(values) in tried else 1]
+            tried.add(id(values))
+            for kind in kinds:
+                # A tree with more children than ranks lacks acceptances.
+                named = "acceptance_by_rank" if kind == "wide" else parameter
+                yield rows(
+                    f"analysis.{call}",
+                    parameter,
+                    lambda v, f=function, g=given, p=parameter: f(**{**g, p: v}),
+                    error,
+                    {kind: values[kind]},
+                    named=named,
+                )
+
+
 ROWS = [
     row
     for group in (
@@ -985,6 +1460,9 @@ ROWS = [
         data_rows,
         study_rows,
         batch_rows,
+        analysis_rows,
+        decoding_rows,
+        tree_rows,
     )
     for made in group()
     for row in made
@@ -1261,6 +1739,7 @@ EXEMPT: dict[tuple[str, str], str] = {
     **{(f"{name}.is_possible", "draft_token_ids"): CHECKED for name in DRAFT_CLASSES},
     **{(f"{name}.prefix_order", "target_probs"): CHECKED for name in DRAFT_CLASSES},
     **{(f"{name}.best_prefix", "target_probs"): CHECKED for name in DRAFT_CLASSES},
+    **{(f"{name}.grouped_laws", "target_probs"): CHECKED for name in DRAFT_CLASSES},
     **{(f"{name}.supports", "draft"): ANY_OBJECT for name in ("Verifier", *VERIFIERS)},
     ("DraftDistribution.hit_probs", "order"): ABSTRACT,
     ("DraftDistribution.sample", "rng"): ABSTRACT,
@@ -1271,12 +1750,30 @@ EXEMPT: dict[tuple[str, str], str] = {
     ("Verifier.num_uniforms", "draft"): ABSTRACT,
     ("Plan", "target_probs"): CHECKED,
     ("Plan", "draft"): CHECKED,
+    ("decoding.NGramModel.logits", "prefixes"): CHECKED,
+    ("decoding.MappedModel.logits", "prefixes"): CHECKED,
+    ("decoding.Model.logits", "prefixes"): ABSTRACT,
+    ("decoding.Model", "args"): ABSTRACT,
+    ("decoding.Model", "kwargs"): ABSTRACT,
 }
 RECORDS = (
     "AcceptanceBound",
     "BatchVerification",
     "Verification",
+    "analysis.AcceptRule",
+    "analysis.AcceptanceAssessment",
+    "analysis.BatchImprovement",
+    "analysis.BestDepth",
+    "analysis.BestNumDrafts",
+    "analysis.MeasuredAcceptance",
+    "analysis.ParetoFront",
+    "analysis.SimulatedFront",
+    "analysis.SimulatedRejections",
+    "analysis.TreePlan",
     "datasets.Dataset",
+    "decoding.DecodeResult",
+    "decoding.DecodeSeconds",
+    "decoding.EmbeddedPair",
     "studies.BoundRow",
     "studies.CompareRow",
     "studies.Missing",

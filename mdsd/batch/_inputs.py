@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from mdsd._arguments import check_name
-from mdsd._probabilities import MASS_TOLERANCE, as_float_array, check_probs, check_same_vocab
+from mdsd._probabilities import (
+    MASS_TOLERANCE,
+    as_float_array,
+    check_probs,
+    check_same_vocab,
+    is_bfloat16_tensor,
+)
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._threads import over_rows
 from mdsd.drafts import (
@@ -50,7 +56,7 @@ class BatchProbs:
 
     Attributes
     ----------
-    given : ndarray
+    given : ndarray, or tensor on the host
         The caller's array.
     rows : ndarray of float64 or float32, shape (R, V), C-ordered and read-only
         Its vectors one by one: the caller's own memory wherever that has this form.
@@ -60,7 +66,7 @@ class BatchProbs:
         Number of positive entries of each row.
     """
 
-    given: AnyArray
+    given: Any
     rows: AnyArray
     masses: FloatArray
     positives: IntArray
@@ -98,7 +104,7 @@ def read_batch(values: Any, name: str, *, ndim: int) -> BatchProbs:
 
     given, kind = as_float_array(values, name)
     if given.ndim != ndim or given.shape[-1] == 0:
-        check_probs(given, name, ndim=ndim)
+        check_probs(values, name, ndim=ndim)
     # Every float16 and bfloat16 is a float32.
     narrow = given.dtype == np.float32 or kind in ("float16", "bfloat16")
     flat = np.require(given, np.float32 if narrow else np.float64, ["C", "A"])
@@ -113,8 +119,9 @@ def read_batch(values: Any, name: str, *, ndim: int) -> BatchProbs:
 
     over_rows(survey, *rows.shape)
     if not (np.abs(masses - 1.0) <= MASS_TOLERANCE[kind]).all():
-        check_probs(given, name, ndim=ndim)  # finds and names what is wrong
-    return BatchProbs(given, rows, masses, positives)
+        check_probs(values, name, ndim=ndim)  # finds and names what is wrong
+    # Rows that go through plans are read again, by the type they came in.
+    return BatchProbs(values if is_bfloat16_tensor(values) else given, rows, masses, positives)
 
 
 def read_pair(

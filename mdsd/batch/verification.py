@@ -19,30 +19,27 @@ from mdsd.batch._inputs import (
     make_draft,
     read_pair,
 )
+from mdsd.batch._rules import Rule, rule_of
 from mdsd.batch._threads import over_rows
+from mdsd.batch.tensors.spaces import (
+    Space,
+    check_device,
+    device_space,
+    is_tensor,
+    is_whole,
+    space_of,
+    to_host,
+)
 from mdsd.drafts import (
     DraftDistribution,
     GreedyDraft,
     IndependentDrafts,
     SpecHubDraft,
     TopKDraft,
-    WithoutReplacement,
     WithReplacement,
 )
-from mdsd.errors import InvalidTokenError
-from mdsd.verifiers import (
-    GreedyVerifier,
-    KSeqVerifier,
-    NaiveTreeVerifier,
-    NaiveVerifier,
-    OptimalVerifier,
-    RRSVerifier,
-    SingleDraftVerifier,
-    SpecHubVerifier,
-    Verifier,
-    get_verifier,
-)
-from mdsd.verifiers.optimal import _closed_form
+from mdsd.errors import InvalidArgumentError, InvalidTokenError
+from mdsd.verifiers import Verifier, get_verifier
 
 __all__ = ["BatchVerification", "verify_batch"]
 
@@ -53,15 +50,15 @@ class BatchVerification:
 
     Attributes
     ----------
-    token_ids : ndarray of int64, shape (B,)
+    token_ids : ndarray or tensor of int64, shape (B,)
         The emitted token of each row: its law is that row's target.
-    accept_index : ndarray of int64, shape (B,)
+    accept_index : ndarray or tensor of int64, shape (B,)
         Position of the emitted token among the row's drafts (the first, if it was drafted twice),
         -1 where it was not drafted.
     """
 
-    token_ids: IntArray
-    accept_index: IntArray
+    token_ids: Any
+    accept_index: Any
 
 
 def verify_batch(
@@ -78,12 +75,14 @@ def verify_batch(
 
     Parameters
     ----------
-    target_probs : array_like, shape (B, V)
+    target_probs : array_like or tensor, shape (B, V)
         Law of the next token under the target model, one row for each position.
-    draft_probs : array_like, shape (B, V), or (B, n, V) for independent drafts
-        Output distributions of the draft model, or of the n draft models in draft order.
-    draft_token_ids : array_like of int, shape (B, n)
-        Tokens drawn from each row's draft distribution, in draft order.
+    draft_probs : array_like or tensor, shape (B, V), or (B, n, V) for independent drafts
+        Output distributions of the draft model, or of the n draft models in draft order; on the
+        device of `target_probs`.
+    draft_token_ids : array_like or tensor of int, shape (B, n)
+        Tokens drawn from each row's draft distribution, in draft order; on the device of
+        `target_probs` or on the host.
     draft : str
         Draft distribution: ``with_replacement``, ``without_replacement``, ``independent``,
         ``greedy``, ``spechub`` or ``top_k``.
@@ -91,20 +90,23 @@ def verify_batch(
         A verifier or its name, as for `get_verifier`.
     rng : numpy.random.Generator, int or None
         Source of randomness; an integer seeds the verifying stream.
-    uniforms : array_like, shape (B, num_uniforms), optional
-        Numbers in [0, 1) to use instead, ``verifier.num_uniforms(draft)`` for each row.
+    uniforms : array_like or tensor, shape (B, num_uniforms), optional
+        Numbers in [0, 1) to use instead, ``verifier.num_uniforms(draft)`` for each row; on the
+        device of `target_probs` or on the host.
 
     Returns
     -------
     BatchVerification
         For each row what ``verifier.plan(target_probs[i], draft_i).verify(draft_token_ids[i],
-        uniforms=uniforms[i])`` returns, whatever the other rows are.
+        uniforms=uniforms[i])`` returns, whatever the other rows are. Arrays are of the kind of
+        `target_probs` and on its device.
 
     Raises
     ------
     InvalidDistributionError
         If a probability vector is bad or too short of tokens for the draft distribution, or shapes
-        do not agree; names argument, row, index and value.
+        do not agree; names argument, row, index and value. If the probabilities live on different
+        devices, or a tensor requires a gradient.
     InvalidTokenError
         If an id is out of range, or the draft distribution cannot have drawn a row's tuple.
     InvalidArgumentError
@@ -120,6 +122,17 @@ def verify_batch(
     if they are C-ordered float64 or float32. What is left goes through plans row by row, in the
     time that takes: ``optimal`` for other laws, ``rrs`` for several independent drafts, verifiers
     of other packages, and rows (about one in a million) that rounding could decide either way.
+
+    Tensors on the host, such as those of torch, are read in place. On any other device, the rules
+    of ``single``, ``rrs``, ``kseq``, ``greedy``, ``naive`` and ``naive_tree`` run there for drafts
+    with replacement, without, and greedy ones. The host waits once, to hear that all rows are good;
+    with `rng` it sends the uniforms, with a tensor of `uniforms` nothing. For everything else, and
+    where a row is bad, the tensors are copied to the host. On the device no plan decides what
+    rounding leaves open: about one row in 1e9 emits another token than its plan would, though with
+    ``kseq`` every row may whose target and draft agree to many digits, as any factor rho near its
+    root is as good there. The law of what is emitted is the target to 1e-12. On a device without
+    float64 everything is computed in float32: the law is then the target to 1e-5, and V 6e-8 more
+    for draws that cannot tell smaller masses apart.
 
     Examples
     --------
@@ -137,26 +150,104 @@ def verify_batch(
     """
     draft = check_draft_name(draft)
     chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier)
+    space = device_space(target_probs)
+    check_device("target_probs", target_probs, "target_probs", space)
+    check_device("draft_probs", draft_probs, "target_probs", space)
+    # What is small may come from the host, wherever the rest is.
+    for name, values, error in (
+        ("draft_token_ids", draft_token_ids, InvalidTokenError),
+        ("uniforms", uniforms, InvalidArgumentError),
+    ):
+        if device_space(values) is not None:
+            check_device(name, values, "target_probs", space, error=error)
+    found: tuple[Any, Any] | None = None
+    if space is not None:
+        found = _verify_on_device(
+            space, target_probs, draft_probs, draft_token_ids, draft, chosen, rng, uniforms
+        )
+    if found is None:
+        found = _verify_on_host(
+            to_host(target_probs),
+            to_host(draft_probs),
+            to_host(draft_token_ids),
+            draft,
+            chosen,
+            rng,
+            to_host(uniforms),
+        )
+        if is_tensor(target_probs):
+            home = space_of(target_probs)
+            found = home.send(found[0]), home.send(found[1])
+    return BatchVerification(*found)
+
+
+def _verify_on_device(
+    space: Space,
+    target_probs: Any,
+    draft_probs: Any,
+    draft_token_ids: Any,
+    draft: str,
+    verifier: Verifier,
+    rng: RandomSource,
+    uniforms: Any,
+) -> tuple[Any, Any] | None:
+    """Verify rows where they are, or give None for what only the host can do, or say is wrong."""
+    from mdsd.batch.tensors.verification import DRAFTS_ON_DEVICE, TESTS, verify_on_device
+
+    ids = draft_token_ids
+    if device_space(ids) is None:
+        ids = read_token_ids(ids)
+    known = draft in DRAFTS_ON_DEVICE and target_probs.ndim == 2 and is_whole(ids)
+    if not known or ids.ndim != 2 or ids.shape[1] == 0:
+        return None
+    # Built-in rules do not depend on the size of the vocabulary: the smallest will do.
+    example = _example_draft(draft, ids.shape[1], vocab_size=1)
+    rule = rule_of(verifier, example)
+    if rule not in TESTS:
+        return None
+    num_uniforms = verifier.num_uniforms(example)
+    return verify_on_device(
+        space,
+        target_probs,
+        draft_probs,
+        ids,
+        draft=draft,
+        rule=rule,
+        num_uniforms=num_uniforms,
+        rng=rng,
+        uniforms=uniforms,
+    )
+
+
+def _verify_on_host(
+    target_probs: Any,
+    draft_probs: Any,
+    draft_token_ids: Any,
+    draft: str,
+    verifier: Verifier,
+    rng: RandomSource,
+    uniforms: Any,
+) -> tuple[IntArray, IntArray]:
     target, drafted, models = read_pair(target_probs, draft_probs, draft)
     num_drafts = _count_drafts(draft_token_ids, draft, models)
     check_support(drafted, draft, num_drafts)
     example = _example_draft(draft, num_drafts, target.vocab_size)
-    num_uniforms = chosen.num_uniforms(example)
+    num_uniforms = verifier.num_uniforms(example)
     ids = _check_ids(draft_token_ids, target, drafted, example)
     numbers = read_uniforms(rng, uniforms, (len(ids), num_uniforms))
 
     tokens = np.full(len(ids), -1, dtype=np.int64)
-    kernel = _kernel(chosen, example)
+    kernel = _kernel(verifier, example)
     if kernel is not None:
         _run(kernel, target, drafted, ids, numbers, tokens)
     # Rows without a kernel, and those that rounding could decide either way.
     for row in np.flatnonzero(tokens < 0):
         law = make_draft(draft, drafted.given[row], num_drafts)
-        plan = chosen.plan(target.given[row], law)
+        plan = verifier.plan(target.given[row], law)
         tokens[row] = plan.verify(ids[row], uniforms=numbers[row]).token_id
     matches = ids == tokens[:, np.newaxis]
     index = np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
-    return BatchVerification(tokens, index.astype(np.int64))
+    return tokens, index.astype(np.int64)
 
 
 def _count_drafts(draft_token_ids: Any, draft: str, models: int | None) -> int:
@@ -232,40 +323,17 @@ _Kernel = Callable[..., None]
 
 
 def _kernel(verifier: Verifier, draft: DraftDistribution) -> _Kernel | None:
-    """Give the kernel of a verifier for a kind of draft, or None where only its plans know.
+    """Give the kernel of a verifier for a kind of draft, or None where only its plans know."""
+    rule = rule_of(verifier, draft)
+    if rule is None:
+        return None
+    if rule is Rule.MARKS:
+        from mdsd.batch._mark_kernels import verify_mark_rows
 
-    Types are compared exactly: a subclass may do anything.
-    """
+        return verify_mark_rows
     from mdsd.batch import _kernels as kernels
 
-    kind = type(verifier)
-    if kind is OptimalVerifier:
-        closed = _closed_form(draft)
-        if closed is not None:
-            # A single top token is drafted with probability 1, whatever its row says.
-            certain = draft.num_drafts == 1 and type(draft) is TopKDraft
-            return None if certain else _kernel(closed, draft)
-        if type(draft) is WithReplacement:
-            from mdsd.batch._mark_kernels import verify_mark_rows
-
-            return verify_mark_rows
-        return None
-    rules = {
-        SingleDraftVerifier: kernels.SINGLE_FIRST,
-        NaiveTreeVerifier: kernels.SINGLE_FIRST,
-        NaiveVerifier: kernels.NAIVE,
-        KSeqVerifier: kernels.KSEQ,
-        GreedyVerifier: kernels.SINGLE_LAST,
-        SpecHubVerifier: kernels.SPECHUB,
-    }
-    if kind is RRSVerifier:
-        if draft.num_drafts == 1:
-            rules[kind] = kernels.SINGLE_FIRST
-        elif type(draft) is WithReplacement:
-            rules[kind] = kernels.RRS_STEADY
-        elif type(draft) is WithoutReplacement:
-            rules[kind] = kernels.RRS_SHRINKING
-    return partial(kernels.verify_rows, rules[kind]) if kind in rules else None
+    return partial(kernels.verify_rows, getattr(kernels, rule.name))
 
 
 def _run(

@@ -188,6 +188,7 @@ class TestDrawTokens:
             pytest.param([1.0, 2.0, 1.0], 0.25, 1, id="not-normalised"),
             pytest.param([1e-300, 1e-300], 0.5, 1, id="tiny-weights"),
             pytest.param([1.0, 1e-30, 0.0], BELOW_1, 0, id="below-rounding"),
+            pytest.param([5e-324, 0.0], BELOW_1, 0, id="subnormal"),
             pytest.param([1.0], 0.5, 0, id="one-token"),
             pytest.param([0.1] * 10, BELOW_1, 9, id="sum-short-of-1"),
             pytest.param([0.1] * 10 + [0.0], BELOW_1, 9, id="sum-short-of-1-zero-behind"),
@@ -290,6 +291,9 @@ class TestCheckTokenIds:
             pytest.param(np.array([[[0, 4]]]), None, id="three-axes"),
             pytest.param(np.array([0, 4], dtype=np.uint8), 1, id="uint8"),
             pytest.param(np.array([0, 4], dtype=">i4"), 1, id="big-endian"),
+            pytest.param(np.array([4, 1, 0, 1])[::-2], 1, id="every-other"),
+            pytest.param(np.array([[0, 1], [4, 1]]).T, 2, id="columns"),
+            pytest.param(np.broadcast_to([0, 4], (3, 2)), 2, id="broadcast"),
             pytest.param(np.zeros((0, 2), dtype=np.int64), 2, id="no-rows"),
             pytest.param(np.zeros((0, 2)), 2, id="no-rows-of-floats"),
         ],
@@ -326,6 +330,8 @@ class TestCheckTokenIds:
             pytest.param(
                 np.array([2**63, 0], dtype=np.uint64), None, ["my_ids", str(2**63)], id="2**63"
             ),
+            pytest.param(np.array([-(2**63), 0]), None, ["my_ids", str(-(2**63))], id="-2**63"),
+            pytest.param(np.array([0, -1], dtype=np.int8), None, ["id -1"], id="negative-int8"),
         ],
     )
     def test_refused(self, ids, ndim, words):

@@ -1,0 +1,200 @@
+"""Which library an array belongs to, where it lives, and the way to the host and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import AnyArray
+from mdsd.errors import InvalidDistributionError, MdsdError
+
+__all__ = [
+    "Space",
+    "check_device",
+    "device_space",
+    "dtype_name",
+    "is_tensor",
+    "is_whole",
+    "space_of",
+    "to_host",
+]
+
+
+@dataclass(frozen=True)
+class Space:
+    """One array library on one device.
+
+    Attributes
+    ----------
+    xp : module
+        Functions of the library, by the names of the array API standard.
+    device : object
+        The device, as the library names it.
+    """
+
+    xp: Any
+    device: Any
+
+    @property
+    def on_host(self) -> bool:
+        """Whether numpy reads arrays that live here without a copy."""
+        return _is_host(self.device)
+
+    @cached_property
+    def real(self) -> Any:
+        """The widest type of real numbers that the device computes in: float64 or float32."""
+        known = self.xp.__array_namespace_info__().dtypes(device=self.device, kind="real floating")
+        return known["float64" if "float64" in known else "float32"]
+
+    @property
+    def is_double(self) -> bool:
+        """Whether `real` is float64."""
+        return bool(self.real == self.xp.float64)
+
+    @property
+    def epsilon(self) -> float:
+        """Distance from 1 to the next number of type `real`."""
+        return 2.0**-52 if self.is_double else 2.0**-23
+
+    # Numbers that meet an array as the argument of a function are made on the device. One that
+    # comes from the host would be copied there, and the copy waited for.
+
+    def number(self, value: float) -> Any:
+        """Make a number of type `real` on the device."""
+        return self.xp.full((), value, dtype=self.real, device=self.device)
+
+    def whole(self, value: int) -> Any:
+        """Make an integer on the device."""
+        return self.xp.full((), value, dtype=self.xp.int64, device=self.device)
+
+    def places(self, count: int) -> Any:
+        """Make the integers ``0 .. count - 1`` on the device."""
+        return self.xp.arange(count, dtype=self.xp.int64, device=self.device)
+
+    def zeros(self, *shape: int) -> Any:
+        """Make zeros of type `real` on the device."""
+        return self.xp.zeros(shape, dtype=self.real, device=self.device)
+
+    def true(self) -> Any:
+        """Make a true value without axes on the device."""
+        return self.xp.ones((), dtype=self.xp.bool, device=self.device)
+
+    def as_real(self, values: Any) -> Any:
+        """Convert an array that lives here to type `real`."""
+        return self.xp.astype(values, self.real, copy=False)
+
+    def send(self, values: AnyArray) -> Any:
+        """Copy an array of the host here; here on the host, hand over its memory."""
+        if values.dtype == np.float64 and not self.is_double:
+            values = values.astype(np.float32)
+        if not values.flags.writeable:
+            values = values.copy()  # a tensor of borrowed memory could be written to
+        return self.xp.asarray(values, device=self.device)
+
+
+def is_tensor(values: Any) -> bool:
+    """Tell whether an argument is an array of another library than numpy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> is_tensor(np.ones(3)), is_tensor([1.0])
+    (False, False)
+    """
+    if isinstance(values, (np.ndarray, np.generic)) or not hasattr(values, "__dlpack_device__"):
+        return False
+    from array_api_compat import is_array_api_obj
+
+    return bool(is_array_api_obj(values))
+
+
+def space_of(values: Any) -> Space:
+    """Find out where an array lives, for which `is_tensor` holds."""
+    from array_api_compat import array_namespace, device
+
+    return Space(array_namespace(values), device(values))
+
+
+def device_space(values: Any) -> Space | None:
+    """Find out where an argument lives; None for the host, where numpy reads it."""
+    if not is_tensor(values):
+        return None
+    space = space_of(values)
+    return None if space.on_host else space
+
+
+def _is_host(device: Any) -> bool:
+    # "cpu" or device(type='cpu') or Device('CPU_DEVICE'): of a device the standard promises
+    # nothing that tells its kind, so this goes by its name.
+    return "cpu" in str(device).lower()
+
+
+def to_host(values: Any) -> Any:
+    """Copy a tensor to the host, in the kind it has; anything else is given back."""
+    if device_space(values) is None:
+        return values
+    from array_api_compat import to_device
+
+    default = space_of(values).xp.__array_namespace_info__().default_device()
+    return to_device(values, default if _is_host(default) else "cpu")
+
+
+def dtype_name(values: Any) -> str:
+    """Name the type of a tensor's entries, as numpy does."""
+    return str(values.dtype).rpartition(".")[2]
+
+
+def is_whole(values: Any) -> bool:
+    """Tell whether an array holds integers; bool is none."""
+    return dtype_name(values).startswith(("int", "uint"))
+
+
+def check_device(
+    name: str,
+    values: Any,
+    owner: str,
+    space: Space | None,
+    *,
+    error: type[MdsdError] = InvalidDistributionError,
+) -> None:
+    """Refuse an array that lives elsewhere than the rest, or that nothing can be computed from.
+
+    Parameters
+    ----------
+    name : str
+        What to call the argument in an error.
+    values : object
+        The argument.
+    owner : str
+        Name of the argument whose device counts.
+    space : Space or None
+        That device; None for the host.
+    error : type, default InvalidDistributionError
+
+    Raises
+    ------
+    MdsdError
+        Of the class given, naming both devices; or if a tensor on a device requires a gradient,
+        is not dense, or has no memory. On the host that is for numpy to say.
+    """
+    own = device_space(values)
+    if own != space:
+        places = (str(place.device) if place else "the host" for place in (own, space))
+        raise error(
+            f"{name} is on {next(places)} but {owner} is on {next(places)}; expected one device"
+        )
+    if own is None:
+        return
+    layout = str(getattr(values, "layout", "torch.strided"))
+    reason = None
+    if getattr(values, "requires_grad", False):
+        reason = "it requires a gradient; detach() it first"
+    elif layout != "torch.strided":
+        reason = f"its layout is {layout}; to_dense() it first"
+    elif str(own.device) == "meta":
+        reason = "it is on the meta device, which holds no values"
+    if reason is not None:
+        raise error(f"{name} cannot be read as an array: {reason}")
