@@ -329,7 +329,7 @@ class SelectionPlan(Plan):
 
     @property
     def selected_at_hand(self) -> bool:
-        """Whether `selected` costs nothing more; if not, `selected_of` costs less for few tokens."""
+        """Whether `selected` costs nothing more; else `selected_of` is cheaper for few tokens."""
         return True
 
     def selected_of(self, token: int) -> float:
