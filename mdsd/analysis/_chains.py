@@ -1,0 +1,130 @@
+"""Pairs of Markov chains: what the target and the draft say of the next token, given the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsd._arguments import check_whole
+from mdsd._frozen import FrozenArrays, frozen
+from mdsd._probabilities import as_float_array, check_probs
+from mdsd._typing import FloatArray
+from mdsd.errors import InvalidDistributionError
+
+__all__ = ["ChainPair", "read_chain_pair", "stretches"]
+
+
+@dataclass(frozen=True, eq=False)
+class ChainPair(FrozenArrays):
+    """A checked target and draft chain with the law of the token before the first position.
+
+    Attributes
+    ----------
+    target, draft : ndarray of float64, shape (1, V, V) or (T, V, V)
+        Row a of matrix t is the law of the token at position t + 1 after token a; a single matrix
+        serves every position.
+    initial : ndarray of float64, shape (V,)
+    horizon : int
+        T, the number of positions.
+    """
+
+    target: FloatArray
+    draft: FloatArray
+    initial: FloatArray
+    horizon: int
+
+    def __post_init__(self) -> None:
+        for array in (self.target, self.draft, self.initial):
+            frozen(array)
+
+    def stretches(self, *more: FloatArray) -> Iterator[tuple[tuple[FloatArray, ...], int]]:
+        """Walk through the positions with the target, the draft and further matrices."""
+        return stretches(self.horizon, self.target, self.draft, *more)
+
+
+def stretches(horizon: int, *kernels: FloatArray) -> Iterator[tuple[tuple[FloatArray, ...], int]]:
+    """Walk through the positions in stretches over which no matrix changes.
+
+    Parameters
+    ----------
+    horizon : int
+        T.
+    *kernels : ndarray, shape (1, S, V) or (T, S, V)
+
+    Yields
+    ------
+    tuple of (tuple of ndarray, int)
+        Matrices (S, V), and the number of positions that they serve: T if none of them changes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> still, moving = np.zeros((1, 2, 2)), np.zeros((3, 2, 2))
+    >>> [length for _, length in stretches(3, still)]
+    [3]
+    >>> [length for _, length in stretches(3, still, moving)]
+    [1, 1, 1]
+    """
+    if all(len(kernel) == 1 for kernel in kernels):
+        yield tuple(kernel[0] for kernel in kernels), horizon
+        return
+    for t in range(horizon):
+        yield tuple(kernel[t if len(kernel) > 1 else 0] for kernel in kernels), 1
+
+
+def read_chain_pair(target_chain: Any, draft_chain: Any, horizon: Any, initial: Any) -> ChainPair:
+    """Check the arguments that every function on chains takes.
+
+    Parameters
+    ----------
+    target_chain, draft_chain : array_like, shape (V, V) or (T, V, V)
+    horizon : int
+        T >= 1.
+    initial : array_like, shape (V,)
+
+    Returns
+    -------
+    ChainPair
+        With rows renormalised in float64.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If `horizon` is not an integer >= 1.
+    InvalidDistributionError
+        If a chain or `initial` has the wrong shape or a row is no probability vector; names the
+        argument and the row.
+
+    Examples
+    --------
+    >>> pair = read_chain_pair([[0.7, 0.3], [0.4, 0.6]], [[0.5, 0.5]] * 2, 3, [1.0, 0.0])
+    >>> pair.target.shape, pair.horizon
+    ((1, 2, 2), 3)
+    """
+    horizon = check_whole("horizon", horizon, 1)
+    target = _read_chain(target_chain, "target_chain", horizon)
+    draft = _read_chain(draft_chain, "draft_chain", horizon)
+    law = check_probs(initial, "initial")
+    vocab_size = target.shape[-1]
+    for name, found in (("draft_chain", draft.shape[-1]), ("initial", len(law))):
+        if found != vocab_size:
+            raise InvalidDistributionError(
+                f"{name} has {found} tokens but target_chain has {vocab_size}"
+            )
+    return ChainPair(target, draft, law, horizon)
+
+
+def _read_chain(values: Any, name: str, horizon: int) -> FloatArray:
+    array, _ = as_float_array(values, name)
+    shape = array.shape
+    square = array.ndim in (2, 3) and shape[-1] == shape[-2]
+    if not square or (array.ndim == 3 and len(array) != horizon):
+        raise InvalidDistributionError(
+            f"{name} has shape {shape}; expected (V, V), or (T, V, V) with T = horizon = {horizon}"
+        )
+    # As it came: the tolerance of its mass depends on its type.
+    chain = check_probs(values, name, ndim=array.ndim)
+    return np.asarray(chain if chain.ndim == 3 else chain[np.newaxis])

@@ -1,0 +1,130 @@
+"""Rules that accept or redraw, along a Markov chain: expected and simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from mdsd._random import generator
+from mdsd._typing import FloatArray
+from mdsd.analysis._chains import ChainPair, stretches
+from mdsd.analysis._simulation import RowSampler, blocks, mean_and_stderr
+from mdsd.analysis.rules import (
+    excess,
+    output_laws,
+    read_accept_probs,
+    rejection_probabilities,
+)
+
+__all__ = ["Prefixes", "RuleOnChain", "SimulatedRule", "read_accept_chain"]
+
+Prefixes = Literal["output", "target"]
+"""Whose tokens a position follows: those that the rule emitted, or those of the target."""
+
+
+@dataclass(frozen=True)
+class SimulatedRule:
+    """Means and standard errors of a simulated rule, over all positions together."""
+
+    rejections: float
+    rejections_stderr: float
+    total_variation: float
+    total_variation_stderr: float
+
+
+@dataclass(frozen=True, eq=False)
+class RuleOnChain:
+    """An acceptance function and a rejection law for every last token, and the laws they act on.
+
+    Attributes
+    ----------
+    target, draft, accept, redraw : ndarray of float64, shape (1, S, V) or (T, S, V)
+        Row a of matrix t holds the vectors of the position t + 1 after token a. S is V, unless
+        there is a single position: then it may be 1.
+    initial : ndarray of float64, shape (S,)
+    horizon : int
+    """
+
+    target: FloatArray
+    draft: FloatArray
+    accept: FloatArray
+    redraw: FloatArray
+    initial: FloatArray
+    horizon: int
+
+    def expected(self, prefixes: Prefixes = "output") -> tuple[float, float]:
+        """Compute expected rejections, and the expected distances of all positions added up.
+
+        Notes
+        -----
+        Along the prefixes that the rule emits, the second number bounds the total variation
+        between the sequences of T tokens (by the chain rule, position by position).
+        """
+        law = self.initial
+        rejections = distance = 0.0
+        for (target, draft, accept, redraw), length in self._stretches():
+            output = output_laws(draft, accept, redraw)
+            rejected = rejection_probabilities(draft, accept)
+            distances = excess(output, target)
+            kernel = output if prefixes == "output" else target
+            for _ in range(length):
+                rejections += float(law @ rejected)
+                distance += float(law @ distances)
+                law = law @ kernel
+        return rejections, distance
+
+    def simulated(self, runs: int, rng: Any) -> SimulatedRule:
+        """Simulate the rule on the tokens that it emits.
+
+        Notes
+        -----
+        With A the set of tokens that a position emits too often, its distance from the target is
+        the probability of A under the output less that under the target; the first is counted.
+        """
+        stream = generator(rng, "study")
+        start = RowSampler(self.initial[np.newaxis])
+        rejections, distances = [], []
+        for block in blocks(runs):
+            tokens = start.draw(np.zeros(block, dtype=np.int64), stream.random(block))
+            rejected, distance = np.zeros(block), np.zeros(block)
+            for (target, draft, accept, redraw), length in self._stretches():
+                drafted, redrawn = RowSampler(draft), RowSampler(redraw)
+                # A margin, so that rounding puts no token of a lossless rule into the set.
+                often = output_laws(draft, accept, redraw) > target + 1e-12
+                share = np.where(often, target, 0.0).sum(axis=1)
+                for _ in range(length):
+                    rows = tokens
+                    tokens = drafted.draw(rows, stream.random(block))
+                    failed = np.flatnonzero(stream.random(block) >= accept[rows, tokens])
+                    tokens[failed] = redrawn.draw(rows[failed], stream.random(len(failed)))
+                    rejected[failed] += 1.0
+                    distance += often[rows, tokens] - share[rows]
+            rejections.append(rejected)
+            distances.append(distance)
+        return SimulatedRule(
+            *mean_and_stderr(np.concatenate(rejections)),
+            *mean_and_stderr(np.concatenate(distances)),
+        )
+
+    def _stretches(self) -> Iterator[tuple[tuple[FloatArray, ...], int]]:
+        return stretches(self.horizon, self.target, self.draft, self.accept, self.redraw)
+
+
+def read_accept_chain(accept_probs: Any, pair: ChainPair) -> FloatArray:
+    """Check an acceptance function for every last token, and position if it changes.
+
+    Returns
+    -------
+    ndarray of float64, shape (1, V, V) or (T, V, V)
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it has another shape than a chain of this pair, or leaves [0, 1].
+    """
+    size = len(pair.initial)
+    found = read_accept_probs(accept_probs, (size, size), (pair.horizon, size, size))
+    return found if found.ndim == 3 else found[np.newaxis]
