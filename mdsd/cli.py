@@ -1,4 +1,4 @@
-"""The command line: ``mdsd compare``, ``mdsd bound`` and ``mdsd verifiers``.
+"""The command line: ``mdsd compare``, ``bound``, ``decode`` and ``verifiers``.
 
 No logic of its own: options are checked, studies run, tables, files and plots made in
 `mdsd.studies`. Heavy imports stand inside the commands, so that help and version stay quick.
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -132,6 +133,14 @@ def _list_option(flag: str, kind: _List, help_text: str) -> Callable[[Command], 
     return click.option(flag, type=kind, multiple=True, callback=_joined, help=help_text)
 
 
+_FOLDER = click.Path(path_type=Path)
+_TOP_K = click.option("--top-k", type=int, help="Keep this many tokens; 0 and -1 keep all.")
+_TOP_P = click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass.")
+_OUTPUT = click.option(
+    "--output", type=click.Path(path_type=Path), metavar="FILE.csv|.json", help="Write rows."
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
 _SHARED = (
     click.argument("data", default="smollm2"),
     _list_option("--num-drafts", _INTEGERS, "Numbers of draft tokens.  [default: 2,3,4]"),
@@ -145,17 +154,47 @@ _SHARED = (
 )
 _MORE = (
     _list_option("--temperature", _NUMBERS, "Temperatures; 0 is argmax.  [default: 1.0]"),
-    click.option("--top-k", type=int, help="Keep this many tokens; 0 and -1 keep all."),
-    click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass."),
+    _TOP_K,
+    _TOP_P,
     click.option("--positions", type=int, metavar="N", help="Use the first N positions only."),
     click.option(
         "--seed", type=int, default=0, show_default=True, help="Seed of what is estimated."
     ),
-    click.option(
-        "--output", type=click.Path(path_type=Path), metavar="FILE.csv|.json", help="Write rows."
-    ),
+    _OUTPUT,
     click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw rows."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
+    _JSON,
+)
+_DECODERS = (
+    click.option("--target", type=_FOLDER, metavar="FOLDER", help="A model of transformers."),
+    click.option(
+        "--draft-model",
+        type=_FOLDER,
+        multiple=True,
+        metavar="FOLDER",
+        help="Its draft model; several for independent drafts.",
+    ),
+    _list_option(
+        "--draft", _NAMES, "Draft distribution.  [default: without_replacement; --compare: all]"
+    ),
+    _list_option(
+        "--verifier", _NAMES, "Verifier, block or traversal.  [default: rrs; --compare: all]"
+    ),
+    _list_option("--scheme", _NAMES, "tree or batch.  [default: tree; --compare: both]"),
+    click.option("--tree", type=_INTEGERS, help="Children of a node by level.  [default: 3,2,1]"),
+    click.option("--num-drafts", type=int, metavar="N", help="Instead: children of every node,"),
+    click.option("--depth", type=int, metavar="N", help="and depth of the tree."),
+    click.option("--temperature", type=float, default=1.0, show_default=True, help="0 is argmax."),
+    _TOP_K,
+    _TOP_P,
+    click.option("--prompt", default="The", show_default=True, help="Text to continue."),
+    click.option(
+        "--max-new-tokens", type=int, default=64, show_default=True, help="Length of a run."
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the first run."),
+    click.option("--compare", is_flag=True, help="Compare decoders over several runs."),
+    click.option("--seeds", type=int, metavar="N", help="Runs of --compare.  [default: 5]"),
+    _OUTPUT,
+    _JSON,
 )
 
 
@@ -238,6 +277,49 @@ def bound(data: str, **options: Any) -> None:
 
 
 @main.command()
+@_options(*_DECODERS)
+def decode(
+    target: Path | None,
+    draft_model: Sequence[Path],
+    compare: bool,
+    output: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Generate text by multi-draft speculative decoding, and show how deep drafts are accepted.
+
+    Without folders, the models are n-grams of Python's language reference, trained on the spot.
+    With --compare, every verifier runs with every draft distribution it supports, all with the same
+    number of drafted tokens for a call of the target.
+    """
+    from mdsd.studies.decoding.models import choose_models
+    from mdsd.studies.decoding.runs import run_comparison, run_decode
+    from mdsd.studies.decoding.settings import comparison_settings, decode_settings
+    from mdsd.studies.decoding.tables import comparison_report, decode_report
+    from mdsd.studies.output import check_writable
+
+    if output is not None:
+        check_writable(output, (".csv", ".json"))
+    models = choose_models(target, draft_model)
+    settle = comparison_settings if compare else decode_settings
+    settings = settle(models, **_renamed(options, plural=("draft", "verifier", "scheme")))
+    described = settings.describe(models)
+    if compare:
+        with _progress_bar("runs") as progress:
+            rows = run_comparison(models, settings, progress)
+        _deliver(rows, described, comparison_report(rows, settings), as_json, output)
+        return
+    text, row = run_decode(models, settings, None if as_json else _stream)
+    if not as_json:
+        _stream("\n\n")
+    _deliver((row,), described, decode_report(row), as_json, output, text=text)
+
+
+def _stream(piece: str) -> None:
+    click.echo(piece, nl=False)
+
+
+@main.command()
 def verifiers() -> None:
     """List the verifiers, the draft distributions they support and where they come from."""
     from mdsd.studies.tables import print_report, verifiers_report
@@ -258,36 +340,53 @@ def _study(
     **options: Any,
 ) -> None:
     """Check everything, compute, write the files, and only then print."""
-    from mdsd.studies.output import check_writable, to_json, write_files
-    from mdsd.studies.tables import print_report
+    from mdsd.studies.output import check_writable
 
     if output is not None:
         check_writable(output, (".csv", ".json"))
     if plot is not None:
         check_writable(plot, (".png",))
     dataset = _load(data)
-    settings = settle(dataset, **_renamed(options))
+    settings = settle(dataset, **_renamed(options, plural=("draft", "draft_model", "temperature")))
     described = settings.describe(data)
-    with _progress_bar() as progress:
+    with _progress_bar("positions") as progress:
         rows = run(dataset, settings, progress)
+    more_files = {} if plot is None else {plot: draw(rows)}
+    _deliver(rows, described, lay_out(rows, settings.positions), as_json, output, more_files)
 
-    files: dict[Path, bytes] = {}
+
+def _deliver(
+    rows: Rows,
+    described: Mapping[str, Any],
+    report: RenderableType,
+    as_json: bool,
+    output: Path | None,
+    more_files: Mapping[Path, bytes] = MappingProxyType({}),
+    **more: Any,
+) -> None:
+    """Write the files, all of them or none, and then print."""
+    from mdsd.studies.output import to_csv, to_json, write_files
+    from mdsd.studies.tables import print_report
+
+    files = dict(more_files)
     if output is not None:
-        files[output] = _file_text(output, rows, described).encode()
-    if plot is not None:
-        files[plot] = draw(rows)
+        as_csv = output.suffix.lower() == ".csv"
+        text = to_csv(rows) if as_csv else to_json(rows, described, **more) + "\n"
+        files = {output: text.encode(), **files}
     write_files(files)
     if as_json:
-        click.echo(to_json(rows, described))
+        click.echo(to_json(rows, described, **more))
     else:
-        print_report(lay_out(rows, settings.positions))
+        print_report(report)
 
 
-def _renamed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give options their names in `mdsd.studies`, without lists that were not given."""
-    plural = {"draft": "drafts", "draft_model": "draft_models", "temperature": "temperatures"}
-    renamed = {plural.get(name, name): value for name, value in options.items()}
-    return {name: value for name, value in renamed.items() if value is not None}
+def _renamed(options: Mapping[str, Any], plural: Sequence[str]) -> dict[str, Any]:
+    """Give options their names in `mdsd.studies`, without those that were not given."""
+    return {
+        f"{name}s" if name in plural else name: value
+        for name, value in options.items()
+        if value is not None
+    }
 
 
 def _load(data: str) -> Dataset:
@@ -299,14 +398,8 @@ def _load(data: str) -> Dataset:
     return datasets.load(data)
 
 
-def _file_text(path: Path, rows: Rows, described: Mapping[str, Any]) -> str:
-    from mdsd.studies.output import to_csv, to_json
-
-    return to_csv(rows) if path.suffix.lower() == ".csv" else to_json(rows, described) + "\n"
-
-
 @contextmanager
-def _progress_bar() -> Iterator[Progress | None]:
+def _progress_bar(steps: str) -> Iterator[Progress | None]:
     """Show a bar on standard error where that is a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
         yield None
@@ -322,5 +415,5 @@ def _progress_bar() -> Iterator[Progress | None]:
         TimeRemainingColumn(),
     )
     with Bar(*layout, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("positions", total=None)
+        task = bar.add_task(steps, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -4,9 +4,15 @@
 of tokens (`decoder`), scores it in one call of the target (`drafted`) and verifies it (`steps`,
 `levels`). What it leaves to chance it asks of one object (`choices`), so that its exact law can be
 followed branch by branch (`enumeration`, `mdsd.testing.sequence_law`).
+
+`layouts` verifies in the arrays of serving engines; `transformers` and `economize` plug into the
+decoders of those packages.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
 
 from mdsd.decoding.embedded import EmbeddedPair, PieceVocabulary, embedded_pair
 from mdsd.decoding.generation import DecodeResult, DecodeSeconds, generate
@@ -29,3 +35,11 @@ __all__ = [
     "generate",
     "map_vocabulary",
 ]
+
+_LAZY_MODULES = ("economize", "layouts", "transformers")
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _LAZY_MODULES:
+        return import_module(f"mdsd.decoding.{name}")
+    raise AttributeError(f"module 'mdsd.decoding' has no attribute {name!r}")

@@ -17,7 +17,7 @@ from mdsd.batch import verify_batch
 from mdsd.decoding.laws import BATCH_LAWS
 from mdsd.drafts import DraftDistribution
 from mdsd.verifiers import Verifier
-from mdsd.verifiers.base import SelectionPlan
+from mdsd.verifiers.base import Plan, SelectionPlan
 
 __all__ = ["Choices", "RandomChoices"]
 
@@ -38,6 +38,22 @@ class Choices(ABC):
         ndarray of int64, shape (n,)
             In draft order.
         """
+
+    def plan(self, verifier: Verifier, target_probs: FloatArray, law: DraftDistribution) -> Plan:
+        """Plan a verification, for `select`; nothing is left to chance here.
+
+        Parameters
+        ----------
+        verifier : Verifier
+            Supports `law`.
+        target_probs : ndarray of float64, shape (V,)
+        law : DraftDistribution
+
+        Returns
+        -------
+        Plan
+        """
+        return verifier.plan(target_probs, law)
 
     @abstractmethod
     def verify(

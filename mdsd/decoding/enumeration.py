@@ -62,6 +62,13 @@ class EnumeratedChoices(Choices):
         ids, answers = self._once(("tuples", *_law_key(law)), tuples, law)
         return np.asarray(ids[self._answer(answers)])
 
+    def plan(  # noqa: D102
+        self, verifier: Verifier, target_probs: FloatArray, law: DraftDistribution
+    ) -> Plan:
+        key = _plan_key(verifier, target_probs, law)
+        plan: Plan = self._once(key, lambda: verifier.plan(target_probs, law), (verifier, law))
+        return plan
+
     def verify(  # noqa: D102
         self,
         verifier: Verifier,
@@ -69,9 +76,8 @@ class EnumeratedChoices(Choices):
         law: DraftDistribution,
         draft_token_ids: IntArray,
     ) -> int:
-        key = (id(verifier), target_probs.tobytes(), *_law_key(law))
-        plan: Plan = self._once(key, lambda: verifier.plan(target_probs, law), (verifier, law))
-        given = (*key, draft_token_ids.tobytes())
+        plan = self.plan(verifier, target_probs, law)
+        given = (*_plan_key(verifier, target_probs, law), draft_token_ids.tobytes())
         return self._answer(self._once(given, lambda: _possible(plan.output_law(draft_token_ids))))
 
     def accept(self, probability: float) -> bool:  # noqa: D102
@@ -81,11 +87,15 @@ class EnumeratedChoices(Choices):
         return self._answer(_possible(masses / masses.sum()))
 
     def select(self, plan: SelectionPlan, draft_token_ids: IntArray) -> int:  # noqa: D102
-        probs = plan._selection_probs(draft_token_ids[np.newaxis])[0]
-        firsts = (draft_token_ids[:, np.newaxis] == draft_token_ids).argmax(axis=1)
-        by_first = np.zeros(len(probs))
-        np.add.at(by_first, firsts, probs)
-        return self._answer(_possible(by_first))
+        def positions() -> _Answers:
+            probs = plan._selection_probs(draft_token_ids[np.newaxis])[0]
+            firsts = (draft_token_ids[:, np.newaxis] == draft_token_ids).argmax(axis=1)
+            by_first = np.zeros(len(probs))
+            np.add.at(by_first, firsts, probs)
+            return _possible(by_first)
+
+        key = ("selected", id(plan), draft_token_ids.tobytes())
+        return self._answer(self._once(key, positions, plan))
 
     def _answer(self, answers: _Answers) -> int:
         """Give the answer that the script names."""
@@ -152,6 +162,12 @@ def branches(
 def _possible(probs: FloatArray) -> _Answers:
     """List the indices of positive probability, each with its probability."""
     return [(index, prob) for index, prob in enumerate(probs.tolist()) if prob > 0.0]
+
+
+def _plan_key(
+    verifier: Verifier, target_probs: FloatArray, law: DraftDistribution
+) -> tuple[Any, ...]:
+    return (id(verifier), target_probs.tobytes(), *_law_key(law))
 
 
 def _law_key(law: DraftDistribution) -> tuple[Any, ...]:

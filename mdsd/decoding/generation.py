@@ -61,6 +61,9 @@ class DecodeResult(FrozenArrays):
         Entry d - 1: of the steps in which tokens were drafted down to depth d, the share that
         emitted an accepted token of that depth (and so of all depths before it). D is the greatest
         depth drafted. Tokens cut off behind an end token are not counted.
+    drafted_by_depth : ndarray of int64, shape (D,)
+        Steps that each of these shares is of; fewer at greater depths, as nothing is drafted beyond
+        the length allowed.
     target_calls : int
         Calls of the target model, one for each step.
     draft_calls : int
@@ -72,6 +75,7 @@ class DecodeResult(FrozenArrays):
     token_ids: IntArray
     tokens_per_target_call: float
     acceptance_by_depth: FloatArray
+    drafted_by_depth: IntArray
     target_calls: int
     draft_calls: int
     seconds: DecodeSeconds
@@ -231,6 +235,7 @@ def generate(
         token_ids=frozen(np.array(emitted, dtype=np.int64)),
         tokens_per_target_call=len(emitted) / steps,
         acceptance_by_depth=frozen(accepted / np.maximum(drafted, 1)),
+        drafted_by_depth=frozen(drafted),
         target_calls=steps,
         draft_calls=draft_calls,
         seconds=DecodeSeconds(drafting, scoring, verifying),

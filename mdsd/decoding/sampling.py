@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from mdsd._typing import AnyArray, FloatArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.filters import probs_from_logits
 
-__all__ = ["FilteredRows", "LogitsProcessor", "Sampling"]
+__all__ = ["FilteredRows", "LogitsProcessor", "LogitsRows", "Sampling"]
 
 LogitsProcessor = Callable[[list[int], AnyArray], Any]
 """Called with a prefix and the logits (V,) of the token that follows; returns the logits to use."""
@@ -102,6 +102,13 @@ class Sampling:
         )
 
 
+class LogitsRows(Protocol):
+    """Logits by node: an array (N + 1, V), or anything indexed like one."""
+
+    def __getitem__(self, node: int, /) -> AnyArray:
+        """Give the logits (V,) of a node."""
+
+
 class FilteredRows:
     """Laws of the token after each node of a tree, worked out for the nodes that are asked for.
 
@@ -113,7 +120,7 @@ class FilteredRows:
     sampling : Sampling
     prefixes : list of lists of int, length N + 1
         Tokens up to each node.
-    logits : ndarray, shape (N + 1, V)
+    logits : ndarray, shape (N + 1, V), or anything indexed like one
     name : str
         Model they come from, for errors.
 
@@ -126,14 +133,14 @@ class FilteredRows:
     """
 
     def __init__(
-        self, sampling: Sampling, prefixes: list[list[int]], logits: AnyArray, name: str
+        self, sampling: Sampling, prefixes: list[list[int]], logits: LogitsRows, name: str
     ) -> None:
         self._sampling, self._name = sampling, name
         self._prefixes, self._logits = prefixes, logits
         self._known: dict[int, FloatArray] = {}
 
     def __len__(self) -> int:
-        return len(self._logits)
+        return len(self._prefixes)
 
     def __getitem__(self, node: int) -> FloatArray:
         if node not in self._known:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from mdsd._arguments import check_name
+from mdsd.decoding.block import BlockVerification
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepVerification
-from mdsd.verifiers import Verifier, get_verifier
+from mdsd.decoding.traversal import TraversalVerification
+from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
-__all__ = ["step_verification"]
+__all__ = ["PATH_VERIFICATIONS", "step_verification"]
+
+PATH_VERIFICATIONS: dict[str, type[StepVerification]] = {
+    "block": BlockVerification,
+    "traversal": TraversalVerification,
+}
+"""Verifications that decide about whole paths, by name."""
 
 
-def step_verification(verifier: str | Verifier) -> StepVerification:
+def step_verification(verifier: Any) -> StepVerification:
     """Give the verification that a decoder's ``verifier`` argument means.
 
     Parameters
     ----------
-    verifier : str or Verifier
-        A one-step verifier or its name, as for `get_verifier`: used level by level.
+    verifier : str, Verifier or StepVerification
+        A one-step verifier or its name, as for `get_verifier`: used level by level. Or the name of
+        one of `PATH_VERIFICATIONS`, or an object of that kind.
 
     Returns
     -------
@@ -25,6 +37,16 @@ def step_verification(verifier: str | Verifier) -> StepVerification:
     ------
     InvalidArgumentError
         If the name is not known.
+
+    Examples
+    --------
+    >>> type(step_verification("rrs")).__name__, type(step_verification("block")).__name__
+    ('LevelVerification', 'BlockVerification')
     """
-    chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier)
-    return LevelVerification(chosen)
+    if isinstance(verifier, StepVerification):
+        return verifier
+    if isinstance(verifier, Verifier):
+        return LevelVerification(verifier)
+    name = check_name("verifier", verifier, (*verifier_names(), *PATH_VERIFICATIONS))
+    kind = PATH_VERIFICATIONS.get(name)
+    return LevelVerification(get_verifier(name)) if kind is None else kind()

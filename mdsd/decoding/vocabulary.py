@@ -11,7 +11,7 @@ from mdsd._arguments import check_whole, row_name
 from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._tokens import read_token_ids
-from mdsd._typing import FloatArray, IntArray
+from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.decoding.models import Model, check_model, model_logits
 from mdsd.errors import InvalidDistributionError, InvalidTokenError
 from mdsd.filters import probs_from_logits
@@ -163,11 +163,16 @@ class MappedModel:
         InvalidDistributionError
             If what the model returns is no (B, W) logits, or has no mass on tokens of the target.
         """
-        own = model_logits("model", self._model, [self._read(prefix) for prefix in prefixes])
-        mapped = map_vocabulary(probs_from_logits(own), self._target_token_ids, self.vocab_size)
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(mapped))
+        read = [self._read(prefix) for prefix in prefixes]
+        return self._written(model_logits("model", self._model, read))
 
     def _read(self, prefix: Sequence[int]) -> list[int]:
+        """Give the prefix as the model reads it, in its own token ids."""
         found = (self._draft_ids.get(int(token), self._unknown) for token in prefix)
         return [token for token in found if token is not None]
+
+    def _written(self, logits: AnyArray) -> FloatArray:
+        """Turn the model's logits, (B, W), into log-probabilities over the target's ids."""
+        mapped = map_vocabulary(probs_from_logits(logits), self._target_token_ids, self.vocab_size)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(mapped))

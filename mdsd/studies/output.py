@@ -13,15 +13,17 @@ from typing import Any
 
 from mdsd._version import __version__
 from mdsd.errors import InvalidArgumentError
-from mdsd.studies.rows import BoundRow, CompareRow, columns, record
+from mdsd.studies.rows import BoundRow, CompareRow, DecoderRow, columns, record
 
 __all__ = ["check_writable", "to_csv", "to_json", "write_files"]
 
-Rows = Sequence[CompareRow] | Sequence[BoundRow]
+Rows = Sequence[CompareRow] | Sequence[BoundRow] | Sequence[DecoderRow]
 
 
-def to_json(rows: Rows, settings: Mapping[str, Any]) -> str:
+def to_json(rows: Rows, settings: Mapping[str, Any], **more: Any) -> str:
     """Write rows and settings as JSON; None becomes null, and NaN is refused.
+
+    `more` stands between the two.
 
     Examples
     --------
@@ -37,18 +39,24 @@ def to_json(rows: Rows, settings: Mapping[str, Any]) -> str:
     report = {
         "version": __version__,
         "settings": dict(settings),
+        **more,
         "rows": [record(row) for row in rows],
     }
     return json.dumps(report, indent=2, allow_nan=False)
 
 
 def to_csv(rows: Rows) -> str:
-    """Write rows as CSV with a header line; None becomes an empty field."""
+    """Write rows as CSV with a header line; None becomes an empty field, a tuple its entries."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns(type(rows[0])), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(record(row) for row in rows)
+    for row in rows:
+        writer.writerow({name: _field(value) for name, value in record(row).items()})
     return text.getvalue()
+
+
+def _field(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def check_writable(path: Path, endings: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of a study: means over positions, and what could not be computed."""
+"""Rows of a study: means over positions or runs, and what could not be computed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from mdsd.errors import SolverError, UnsupportedError
 
-__all__ = ["BoundRow", "CompareRow", "Missing", "Tally", "columns", "record"]
+__all__ = ["BoundRow", "CompareRow", "DecoderRow", "Missing", "Row", "Tally", "columns", "record"]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,59 @@ class BoundRow:
     missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
 
 
-def columns(kind: type[CompareRow] | type[BoundRow]) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class DecoderRow:
+    """What a decoder made of its drafts, over the runs of all seeds.
+
+    Attributes
+    ----------
+    verifier : str
+    draft : str
+        Name of the draft distribution.
+    scheme : str
+        "tree" or "batch".
+    tree : tuple of int
+        Children of each node by level.
+    num_nodes : int
+        Tokens drafted in a step.
+    tokens_per_target_call : float
+        All tokens over all calls of the target.
+    stderr : float or None
+        Its standard error over runs (N - 1); None for a single run.
+    acceptance_by_depth : tuple of float
+        Entry d - 1: of the steps in which tokens were drafted down to depth d, the share that
+        emitted an accepted one there.
+    drafted_by_depth : tuple of int
+        These steps.
+    tokens, target_calls, draft_calls, runs : int
+    drafting_seconds, target_seconds, verification_seconds : float
+    verification_share : float
+        `verification_seconds` over the sum of the three.
+    """
+
+    verifier: str
+    draft: str
+    scheme: str
+    tree: tuple[int, ...]
+    num_nodes: int
+    tokens_per_target_call: float
+    stderr: float | None
+    acceptance_by_depth: tuple[float, ...]
+    drafted_by_depth: tuple[int, ...]
+    tokens: int
+    target_calls: int
+    draft_calls: int
+    runs: int
+    drafting_seconds: float
+    target_seconds: float
+    verification_seconds: float
+    verification_share: float
+
+
+Row = CompareRow | BoundRow | DecoderRow
+
+
+def columns(kind: type[Row]) -> tuple[str, ...]:
     """Names of the columns of a table of rows, as in JSON and CSV.
 
     Examples
@@ -125,7 +177,7 @@ def columns(kind: type[CompareRow] | type[BoundRow]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind) if f.metadata.get("column", True))
 
 
-def record(row: CompareRow | BoundRow) -> dict[str, Any]:
+def record(row: Row) -> dict[str, Any]:
     """Give a row as a dictionary of its columns."""
     return {name: getattr(row, name) for name in columns(type(row))}
 

@@ -16,7 +16,15 @@ from rich.text import Text
 from mdsd.studies.rows import BoundRow, CompareRow, Missing
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
-__all__ = ["bound_report", "compare_report", "print_report", "titled_groups", "verifiers_report"]
+__all__ = [
+    "Paragraph",
+    "bound_report",
+    "compare_report",
+    "plain_table",
+    "print_report",
+    "titled_groups",
+    "verifiers_report",
+]
 
 Row = TypeVar("Row", CompareRow, BoundRow)
 
@@ -25,7 +33,7 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 _IMPOSSIBLE = Text("\N{EN DASH}", style="dim")
 
 
-class _Paragraph:
+class Paragraph:
     """Text that is wrapped at blanks only, and there not at `_NO_BREAK`, printed as a blank too.
 
     A name wider than the terminal stays whole.
@@ -67,7 +75,7 @@ def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType
     """
     parts: list[RenderableType] = []
     for title, group in titled_groups(rows):
-        table = _table("draft distribution", "n", "bound", "verifier", "acceptance", "share")
+        table = plain_table("draft distribution", "n", "bound", "verifier", "acceptance", "share")
         for section in _sections(group):
             first = section[0]
             bound = _mean(first, first.bound, first.bound_stderr)
@@ -77,7 +85,7 @@ def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType
                 acceptance = _mean(row, row.acceptance, row.stderr)
                 table.add_row(*head, row.verifier, acceptance, share)
             table.add_section()
-        parts += [_Paragraph(title, "bold"), table, ""]
+        parts += [Paragraph(title, "bold"), table, ""]
     legend = "Means over {} ± standard error; share: acceptance / bound."
     return Group(*parts, *_notes(rows, positions, legend))
 
@@ -93,7 +101,7 @@ def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
     """
     parts: list[RenderableType] = []
     for title, group in titled_groups(rows):
-        table = _table("draft distribution", "n", "bound", "q10", "q50", "q90")
+        table = plain_table("draft distribution", "n", "bound", "q10", "q50", "q90")
         for _, section in groupby(group, key=lambda row: row.draft):
             for index, row in enumerate(section):
                 quantiles = ["" if q is None else f"{q:.4f}" for q in (row.q10, row.q50, row.q90)]
@@ -101,7 +109,7 @@ def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
                 name = row.draft if index == 0 else ""
                 table.add_row(name, str(row.num_drafts), bound, *quantiles)
             table.add_section()
-        parts += [_Paragraph(title, "bold"), table, ""]
+        parts += [Paragraph(title, "bold"), table, ""]
     legend = "Means over {} ± standard error; quantiles over positions."
     return Group(*parts, *_notes(rows, positions, legend))
 
@@ -152,10 +160,11 @@ def _sections(rows: Sequence[Row]) -> list[list[Row]]:
     return [list(group) for _, group in groupby(rows, key=lambda row: (row.draft, row.num_drafts))]
 
 
-def _table(*names: str) -> Table:
+def plain_table(*names: str) -> Table:
+    """Make a table with these columns: words to the left, all else to the right, nothing folded."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in names:
-        words = name in ("draft distribution", "verifier")
+        words = name in ("draft distribution", "verifier", "tree")
         table.add_column(
             name,
             justify="left" if words else "right",
@@ -187,7 +196,7 @@ def _notes(rows: Sequence[Row], positions: int, legend: str) -> list[RenderableT
         missing = [m for row in rows if row.draft == draft for m in row.missing]
         if missing:
             notes.append(_why(draft, missing))
-    return [_Paragraph(note, "dim") for note in notes]
+    return [Paragraph(note, "dim") for note in notes]
 
 
 def _why(draft: str, missing: Sequence[Missing]) -> str:

@@ -3,7 +3,7 @@
 `check_verifier` is the conformance suite; `instances` and `random_probs` draw its instances from a
 seed; `probability_vectors`, `draft_distributions` and `problems` are Hypothesis strategies of the
 same range, which shrink (`pip install hypothesis`; nothing else here needs it). `sequence_law`
-follows a whole decoder branch by branch.
+and `accepted_law` follow a whole decoder branch by branch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mdsd.testing._conformance import (
 )
 from mdsd.testing._exact import chi_square_p_value, enumerated_acceptance, enumerated_law
 from mdsd.testing._instances import Instance, drafts_of, instances, random_probs
-from mdsd.testing._sequences import sequence_law
+from mdsd.testing._sequences import accepted_law, sequence_law
 from mdsd.testing._strategies import draft_distributions, probability_vectors, problems
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "FALSE_ALARM",
     "CheckFailure",
     "Instance",
+    "accepted_law",
     "check_plan",
     "check_verifier",
     "chi_square_p_value",

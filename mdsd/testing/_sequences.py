@@ -1,4 +1,4 @@
-"""Exact laws of whole output sequences of a decoder."""
+"""Exact laws of what a decoder emits: of whole output sequences, and of the tokens accepted."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
+import numpy as np
+
 from mdsd._arguments import check_whole
+from mdsd._typing import FloatArray
 from mdsd.decoding import Model
-from mdsd.decoding.decoder import Decoder, make_decoder, read_prompt
+from mdsd.decoding.decoder import Decoder, Step, make_decoder, read_prompt
 from mdsd.decoding.enumeration import branches
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["sequence_law"]
+__all__ = ["accepted_law", "sequence_law"]
 
 _Law = dict[tuple[int, ...], float]
 
@@ -69,13 +72,64 @@ def sequence_law(
     >>> {tokens: round(prob, 12) for tokens, prob in sorted(law.items())}
     {(0, 0): 0.0625, (0, 1): 0.1875, (1, 0): 0.75}
     """
+    decoder = _decoder("sequence_law", target, draft_model, options)
+    prefix = tuple(read_prompt(prompt_ids, target.vocab_size))
+    return _law_after(decoder, prefix, check_whole("length", length, 1), {}, {})
+
+
+def accepted_law(
+    target: Model, draft_model: Model | Sequence[Model], prompt_ids: Any, **options: Any
+) -> FloatArray:
+    """Law of the number of drafted tokens that the first step of a decoder accepts.
+
+    Parameters
+    ----------
+    target, draft_model : Model
+        Toy models, as for `sequence_law`.
+    prompt_ids : array_like of int, shape (P,)
+    **options
+        As for `mdsd.decoding.generate`, as in `sequence_law`.
+
+    Returns
+    -------
+    ndarray of float64, shape (D + 1,)
+        Entry k is the probability that k tokens are accepted; D is the depth of the tree. The token
+        emitted after them does not count, nor do those behind an end token.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is not known.
+    UnsupportedError
+        If the step has more than a million branches.
+    MdsdError
+        As for `mdsd.decoding.generate`.
+
+    Examples
+    --------
+    >>> from mdsd.decoding import TableModel
+    >>> target = TableModel([[0.25, 0.75], [0.25, 0.75]])
+    >>> draft_model = TableModel([[0.5, 0.5], [0.5, 0.5]])
+    >>> accepted_law(target, draft_model, [0], num_drafts=1, depth=2).round(12).tolist()
+    [0.25, 0.1875, 0.5625]
+    """
+    decoder = _decoder("accepted_law", target, draft_model, options)
+    prefix = read_prompt(prompt_ids, target.vocab_size)
+    depth = decoder.shape.depth
+    law = np.zeros(depth + 1)
+    for step, prob in _step_law(decoder, tuple(prefix), depth + 1, {}).items():
+        law[step.accepted] += prob
+    return law
+
+
+def _decoder(
+    caller: str, target: Model, draft_model: Model | Sequence[Model], options: dict[str, Any]
+) -> Decoder:
     try:
         signature(make_decoder).bind(target, draft_model, **options)
     except TypeError as error:
-        raise InvalidArgumentError(f"sequence_law: {error}") from None
-    decoder = make_decoder(target, draft_model, **options)
-    prefix = tuple(read_prompt(prompt_ids, target.vocab_size))
-    return _law_after(decoder, prefix, check_whole("length", length, 1), {}, {})
+        raise InvalidArgumentError(f"{caller}: {error}") from None
+    return make_decoder(target, draft_model, **options)
 
 
 def _law_after(
@@ -85,9 +139,10 @@ def _law_after(
     if prefix in laws:
         return laws[prefix]
     law: _Law = defaultdict(float)
-    for (tokens, ended), prob in _step_law(decoder, prefix, length, known).items():
+    for step, prob in _step_law(decoder, prefix, length, known).items():
+        tokens = step.token_ids
         left = length - len(tokens)
-        if ended or left == 0:
+        if step.ended or left == 0:
             law[tokens] += prob
             continue
         for rest, after in _law_after(decoder, (*prefix, *tokens), left, laws, known).items():
@@ -98,12 +153,12 @@ def _law_after(
 
 def _step_law(
     decoder: Decoder, prefix: tuple[int, ...], length: int, known: Any
-) -> dict[tuple[tuple[int, ...], bool], float]:
-    """Law of the tokens that one step emits, and of whether they end the output."""
-    law: dict[tuple[tuple[int, ...], bool], float] = defaultdict(float)
+) -> dict[Step, float]:
+    """Law of what one step emits."""
+    law: dict[Step, float] = defaultdict(float)
     tokens = list(prefix)
     for drawn_prob, drawn in branches(partial(decoder.draw, tokens, length), known):
         tree = decoder.score(tokens, drawn)
         for prob, step in branches(partial(decoder.verify, tree, length), known):
-            law[step.token_ids, step.ended] += drawn_prob * prob
+            law[step] += drawn_prob * prob
     return law

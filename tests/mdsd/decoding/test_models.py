@@ -168,7 +168,9 @@ class TestChecks:
         assert isinstance(NGramModel([0], 1, 1), Model)
         assert not isinstance(TABLE, Model)
 
-    @pytest.mark.parametrize("model", [None, TABLE, object(), TableModel], ids=repr)
+    @pytest.mark.parametrize(
+        "model", [None, TABLE, object(), TableModel], ids=["none", "table", "object", "class"]
+    )
     def test_no_model(self, model):
         with pytest.raises(InvalidArgumentError, match="draft_model"):
             check_model("draft_model", model)

@@ -1,0 +1,176 @@
+"""Block verification: select a path of the tree, and accept as much of it as the whole allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from mdsd._arguments import check_whole
+from mdsd.decoding.choices import Choices
+from mdsd.decoding.drafted import DraftedTree
+from mdsd.decoding.selection import SelectingVerifier
+from mdsd.decoding.steps import StepOutcome, StepVerification
+from mdsd.decoding.weights import child_weight, passing_probability
+from mdsd.drafts import DraftDistribution
+from mdsd.verifiers.base import SelectionPlan, residual_or_target
+
+__all__ = ["BlockVerification"]
+
+
+class BlockVerification(StepVerification):
+    """Select a path of the tree by the optimal verifier's lot, then accept a prefix of it.
+
+    Parameters
+    ----------
+    tolerance, max_iterations
+        Of the search for a lottery at each node, as for `OptimalVerifier`.
+    max_tries : int, default 64
+        Tokens of the target that are tried before a residual law is worked out in full, at nodes
+        where that means a pass over the vocabulary. It changes the time taken, not the law.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range.
+
+    Notes
+    -----
+    On a chain this is the block verification of Sun et al., "Block Verification Accelerates
+    Speculative Decoding" (2024). With p and q at each prefix, ``w_0 = 1`` and
+    ``w_i = min(1, w_{i-1} p(x_i) / q(x_i))``; the prefix of length i < g passes with probability
+    ``h_i = S_i / (S_i + 1 - w_i)``, where ``S_i = sum (w_i p - q)+``, and the whole chain with
+    ``h_g = w_g``. The longest prefix that passes is accepted, and one token is emitted from
+    ``(w_i p - q)+``, or from p after the whole chain. Given its tokens, a prefix is accepted with
+    probability w_i, whatever comes below it.
+
+    On a tree, Khisti et al.'s decomposition ("Multi-Draft Speculative Sampling: Canonical
+    Decomposition and Theoretical Limits") goes first: at each level the optimal verifier selects
+    one of the drafts, whose law is m^ (`SelectingVerifier`). The path selected is a chain drafted
+    from m^, independent of the drafts beside it, so that block verification with m^ in place of q
+    is lossless; it may end at any depth. A token that it emits where a draft beside the path has
+    the same one is gone on from, with a block of its own: nothing has been decided yet about what
+    was drafted below.
+
+    Where `optimal` level by level accepts a draft of the same law with ``min(1, p / m^)``, the
+    expected number of accepted tokens is never below it, and on a chain never below that of
+    single-draft verification. That takes for granted that the search for the lotteries has
+    converged, and for the SpecHub pair that both drafts have equal trees below them. Nothing is
+    gained with top-k drafts, which are known beforehand.
+
+    The test of a prefix and the token after it are decided together, and m^ is needed in full only
+    after `max_tries` tries: one gives up on the prefix with probability ``1 - w``; else a token x
+    is drawn from p and kept with probability ``(1 - m^(x) / (w p(x)))+``, which decides; else all
+    starts again. The masses of giving up and of emitting x are ``1 - w`` and ``(w p - m^)+``.
+
+    At temperature 0 all laws are point masses. Every weight is 0 or 1, and the accepted path and
+    the token after it are the target's greedy ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mdsd import WithReplacement
+    >>> from mdsd.decoding import TreeShape
+    >>> from mdsd.decoding.choices import RandomChoices
+    >>> from mdsd.decoding.drafted import DraftedTree
+    >>> law, target_probs = WithReplacement([0.75, 0.25], 1), np.array([0.25, 0.75])
+    >>> tree = DraftedTree(
+    ...     TreeShape.chain(2), np.array([0, 0, 1]), (law, law, None), np.tile(target_probs, (3, 1))
+    ... )
+    >>> BlockVerification()(tree, RandomChoices(0)).path  # level by level the first passes in 1 / 3
+    (1, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        tolerance: float = 1e-9,
+        max_iterations: int | None = None,
+        max_tries: int = 64,
+    ) -> None:
+        self.verifier = SelectingVerifier(tolerance=tolerance, max_iterations=max_iterations)
+        self.max_tries = check_whole("max_tries", max_tries, 0)
+
+    def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
+        for law in laws:
+            self.verifier.num_uniforms(law)
+
+    def __call__(self, tree: DraftedTree, choices: Choices) -> StepOutcome:  # noqa: D102
+        node: int | None = 0
+        path: list[int] = []
+        while node is not None:
+            selected = self._select_path(tree, node, choices)
+            length, token = self._accept(tree, selected, choices)
+            path += [prefix.node for prefix in selected[1 : length + 1]]
+            node = _unused_child(tree, selected[length], token)
+            if node is not None:
+                path.append(node)
+        return StepOutcome(tuple(path), token)
+
+    def _select_path(self, tree: DraftedTree, start: int, choices: Choices) -> list[_Prefix]:
+        """Select a draft at each level below a node, as far as the prefix can be accepted."""
+        path = [_Prefix(start, 1.0)]
+        while (law := tree.laws[path[-1].node]) is not None:
+            last = path[-1]
+            target_probs = tree.target_probs[last.node]
+            plan = choices.plan(self.verifier, target_probs, law)
+            assert isinstance(plan, SelectionPlan)
+            ids = tree.child_token_ids(last.node)
+            place = choices.select(plan, ids)
+            token = int(ids[place])
+            last.plan, last.child = plan, tree.shape.children(last.node)[place]
+            mass = plan.selected_of(token)
+            weight = child_weight(last.weight, float(target_probs[token]), mass)
+            if weight == 0.0:
+                break
+            path.append(_Prefix(last.child, weight))
+        return path
+
+    def _accept(self, tree: DraftedTree, path: list[_Prefix], choices: Choices) -> tuple[int, int]:
+        """Accept a prefix of the selected path: its length, and the token after it."""
+        for length in range(len(path) - 1, 0, -1):
+            token = self._token_after(tree, path[length], choices)
+            if token is not None:
+                return length, token
+        token = self._token_after(tree, path[0], choices)
+        assert token is not None  # of weight 1
+        return 0, token
+
+    def _token_after(self, tree: DraftedTree, prefix: _Prefix, choices: Choices) -> int | None:
+        """Emit the token after a prefix if that passes its test."""
+        weight, plan = prefix.weight, prefix.plan
+        target_probs = tree.target_probs[prefix.node]
+        if plan is None:
+            return choices.token(target_probs) if choices.accept(weight) else None
+        for _ in range(0 if plan.selected_at_hand else self.max_tries):
+            if not choices.accept(weight):
+                return None
+            token = choices.token(target_probs)
+            mass = weight * float(target_probs[token])
+            left = mass - plan.selected_of(token)
+            if left > 0.0 and choices.accept(left / mass):
+                return token
+        masses = np.maximum(weight * target_probs - plan.selected, 0.0)
+        if not choices.accept(passing_probability(weight, float(masses.sum()))):
+            return None
+        return choices.token(residual_or_target(masses, target_probs))
+
+
+@dataclass
+class _Prefix:
+    """A node of the selected path: its weight, and which child is selected by which plan."""
+
+    node: int
+    weight: float
+    plan: SelectionPlan | None = None
+    child: int | None = None
+
+
+def _unused_child(tree: DraftedTree, prefix: _Prefix, token: int) -> int | None:
+    """Find a drafted child of a token of which nothing has been used; None if there is none."""
+    drafted = tree.child_token_ids(prefix.node).tolist()
+    if token not in drafted:
+        return None
+    child = tree.shape.children(prefix.node)[drafted.index(token)]
+    return child if child != prefix.child else None

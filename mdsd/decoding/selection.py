@@ -1,0 +1,165 @@
+"""The optimal verifier in two parts: which of the drafts it selects, and whether that one passes.
+
+A verification along a path needs the first part alone, with the law of the token selected.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from mdsd._frozen import frozen
+from mdsd._random import draw_tokens
+from mdsd._typing import FloatArray, IntArray
+from mdsd.drafts import DraftDistribution, GreedyDraft, SpecHubDraft, TopKDraft
+from mdsd.verifiers import OptimalVerifier
+from mdsd.verifiers.base import SelectionPlan, accept_probs
+
+__all__ = ["OnlyDraftPlan", "SelectingVerifier", "TopDraftsPlan"]
+
+_MOST_STEPS = 100
+_MOST_SCALE = 1e300
+
+_TopDraft = GreedyDraft | SpecHubDraft | TopKDraft
+
+
+class SelectingVerifier(OptimalVerifier):
+    """An optimal verifier all of whose plans select one draft by lot and then test it.
+
+    It accepts as often as `OptimalVerifier`, whose marks and lotteries it uses. The draft
+    distributions that have a closed form there get one that selects: `OnlyDraftPlan` and
+    `TopDraftsPlan`.
+
+    Parameters
+    ----------
+    tolerance, max_iterations
+        As for `OptimalVerifier`.
+
+    Examples
+    --------
+    >>> from mdsd import GreedyDraft
+    >>> plan = SelectingVerifier().plan([0.5, 0.3, 0.2], GreedyDraft([0.2, 0.5, 0.3], 2))
+    >>> plan.selected.round(12).tolist(), round(plan.acceptance_rate, 12)
+    ([0.4, 0.36, 0.24], 0.9)
+    """
+
+    def _num_uniforms(self, draft: DraftDistribution) -> int:
+        if draft.num_drafts == 1:
+            return OnlyDraftPlan.num_uniforms
+        return TopDraftsPlan.num_uniforms if _has_top(draft) else super()._num_uniforms(draft)
+
+    def _plan(self, target_probs: FloatArray, draft: Any) -> SelectionPlan:
+        if draft.num_drafts == 1:
+            return OnlyDraftPlan(target_probs, draft)
+        if _has_top(draft):
+            return TopDraftsPlan(target_probs, draft)
+        plan = super()._plan(target_probs, draft)
+        assert isinstance(plan, SelectionPlan)
+        return plan
+
+
+def _has_top(draft: DraftDistribution) -> TypeGuard[_TopDraft]:
+    return isinstance(draft, (GreedyDraft, SpecHubDraft, TopKDraft))
+
+
+class OnlyDraftPlan(SelectionPlan):
+    """Select the draft, as there is but one: m^ is its law.
+
+    Uniforms: the accept test, the residual.
+    """
+
+    num_uniforms = 2
+
+    def __init__(self, target_probs: FloatArray, draft: DraftDistribution) -> None:
+        super().__init__(target_probs, draft)
+        self._draft_probs = frozen(np.array(draft.token_hit_probs()))
+
+    @property
+    def selected(self) -> FloatArray:  # noqa: D102
+        return self._draft_probs
+
+    @property
+    def upper(self) -> float:  # noqa: D102
+        return self.acceptance_rate
+
+    def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        return ids[:, 0].copy()
+
+    def _selection_probs(self, ids: IntArray) -> FloatArray:
+        return np.ones(ids.shape)
+
+
+class TopDraftsPlan(SelectionPlan):
+    """Select among tokens T that are always drafted and one that is drawn from q~ off T.
+
+    The drawn token is kept with probability ``min(1, k p / q~)``, else a token of T is taken in
+    proportion to p. Uniforms: whether the drawn token is kept, the token of T, the accept test, the
+    residual.
+
+    Notes
+    -----
+    For the greedy draft, the SpecHub pair (T is the hub) and the top-k draft (no token is drawn).
+    Selected is ``m^ = min(k p, q~)`` off T and ``k p`` on T, with the k >= 1 for which these masses
+    sum to 1; so ``sum min(p, m^) = p(T) + sum off T of min(p, q~)``, the optimum. Any k is
+    lossless. This one makes p / m^ as even as the drafts allow: along a path that is worth more
+    than the same acceptance with some tokens certain and others hopeless.
+    """
+
+    num_uniforms = 4
+
+    def __init__(self, target_probs: FloatArray, draft: _TopDraft) -> None:
+        super().__init__(target_probs, draft)
+        if isinstance(draft, SpecHubDraft):
+            top, tail = np.array([draft.hub]), draft.tail_probs
+        elif isinstance(draft, GreedyDraft):
+            top, tail = draft.top_token_ids, draft.tail_probs
+        else:
+            top, tail = draft.top_token_ids, np.zeros(draft.vocab_size)
+        self._top, self._tail = top, tail
+        scale = _even_scale(target_probs, top, tail)
+        self._kept = frozen(accept_probs(scale * target_probs, tail) * (tail > 0.0))
+        masses = target_probs[top]
+        if not masses.any():
+            masses = np.ones(len(top))
+        shares = np.zeros(draft.vocab_size)
+        shares[top] = masses / masses.sum()
+        self._top_shares = frozen(shares)
+
+    @cached_property
+    def selected(self) -> FloatArray:  # noqa: D102
+        left = float((self._tail * (1.0 - self._kept)).sum()) if self._tail.any() else 1.0
+        return frozen(self._tail * self._kept + left * self._top_shares)
+
+    @property
+    def upper(self) -> float:  # noqa: D102
+        return self.acceptance_rate
+
+    def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        kept = uniforms[:, :1] < self._kept[ids]  # never one of T
+        taken = self._top[draw_tokens(self._top_shares[self._top], uniforms[:, 1])]
+        drawn = ids[np.arange(len(ids)), kept.argmax(axis=1)]
+        return np.where(kept.any(axis=1), drawn, taken)
+
+    def _selection_probs(self, ids: IntArray) -> FloatArray:
+        kept = self._kept[ids]
+        return np.asarray(kept + (1.0 - kept.sum(axis=1, keepdims=True)) * self._top_shares[ids])
+
+
+def _even_scale(target_probs: FloatArray, top: IntArray, tail: FloatArray) -> float:
+    """Find k >= 1 such that ``min(k p, q~)`` off T and ``k p`` on T sum to 1.
+
+    The sum is concave and piecewise linear in k: Newton's steps rise from k = 1 to the root and get
+    there after a few.
+    """
+    top_mass = float(target_probs[top].sum())
+    scale = 1.0
+    for _ in range(_MOST_STEPS):
+        free = scale * target_probs < tail
+        slope = top_mass + float(target_probs[free].sum())
+        missing = float(tail[free].sum())
+        if slope == 0.0 or missing <= scale * slope:
+            break
+        scale = missing / slope if missing < _MOST_SCALE * slope else _MOST_SCALE
+    return scale

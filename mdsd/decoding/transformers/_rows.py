@@ -1,0 +1,269 @@
+"""Models asked about several texts at once, each row of a batch with a tree of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from mdsd._typing import AnyArray, BoolArray, IntArray
+from mdsd.decoding.models import Model, model_logits
+from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, keep_slots, new_cache
+from mdsd.decoding.transformers._support import forward_parameters
+from mdsd.decoding.transformers._texts import CachedText
+from mdsd.decoding.vocabulary import MappedModel
+from mdsd.errors import InvalidTokenError, UnsupportedError
+
+__all__ = ["CachedRows", "MappedRows", "PlainRows", "RowModel", "joined", "on_host"]
+
+Prefixes = Sequence[list[list[int]]]
+"""For each row the prefixes after which logits are wanted; none for a row that wants none."""
+
+
+class RowModel(Protocol):
+    """A model that is asked about the rows of a batch together."""
+
+    def logits(self, prefixes: Prefixes) -> list[Any]:
+        """Give the logits after some prefixes of each row.
+
+        Parameters
+        ----------
+        prefixes : sequence of lists of lists of int, length B
+
+        Returns
+        -------
+        list of ndarray or tensor, length B
+            Of shape (number of the row's prefixes, V).
+        """
+
+    def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:
+        """Go on with some of the rows, each from a prefix.
+
+        Parameters
+        ----------
+        rows : list of int
+        prefixes : list of lists of int, as many
+        """
+
+    def read(self, prefixes: list[list[int]], most: int) -> None:
+        """Read all but the last tokens of some prefixes ahead.
+
+        Parameters
+        ----------
+        prefixes : list of lists of int, length B
+        most : int
+            Tokens of each row to read in one forward, at least 1.
+        """
+
+
+class PlainRows:
+    """Any model of `mdsd.decoding`, asked about one row after the other.
+
+    Parameters
+    ----------
+    name : str
+        What to call the model in an error.
+    model : Model
+    """
+
+    def __init__(self, name: str, model: Model) -> None:
+        self._name, self._model = name, model
+
+    def logits(self, prefixes: Prefixes) -> list[Any]:
+        none = np.zeros((0, self._model.vocab_size))
+        return [
+            model_logits(self._name, self._model, asked) if asked else none for asked in prefixes
+        ]
+
+    def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:
+        pass
+
+    def read(self, prefixes: list[list[int]], most: int) -> None:
+        pass
+
+
+class MappedRows:
+    """The rows of a model over another vocabulary.
+
+    Parameters
+    ----------
+    mapped : MappedModel
+    rows : RowModel
+        Of the model inside.
+    """
+
+    def __init__(self, mapped: MappedModel, rows: RowModel) -> None:
+        self._mapped, self._rows = mapped, rows
+
+    def logits(self, prefixes: Prefixes) -> list[Any]:
+        read = [[self._mapped._read(prefix) for prefix in asked] for asked in prefixes]
+        none = np.zeros((0, self._mapped.vocab_size))
+        return [
+            self._mapped._written(on_host(own)) if len(own) else none
+            for own in self._rows.logits(read)
+        ]
+
+    def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:
+        self._rows.keep(rows, [self._mapped._read(prefix) for prefix in prefixes])
+
+    def read(self, prefixes: list[list[int]], most: int) -> None:
+        self._rows.read([self._mapped._read(prefix) for prefix in prefixes], most)
+
+
+class CachedRows:
+    """A causal language model of transformers, with the keys and values of what it has read.
+
+    Parameters
+    ----------
+    name : str
+        What to call the model in an error.
+    model : PreTrainedModel
+        That `check_causal` lets pass.
+    num_rows : int
+    cache : DynamicCache, optional
+        An empty one to use.
+    """
+
+    def __init__(self, name: str, model: Any, num_rows: int, cache: Any = None) -> None:
+        self._name, self._model = name, model
+        self.cache = new_cache(model) if cache is None else cache
+        names = forward_parameters(model)
+        self._cache_keyword = next(keyword for keyword in CACHE_KEYWORDS if keyword in names)
+        self._cuts_logits = "logits_to_keep" in names
+        self._texts = [CachedText() for _ in range(num_rows)]
+        self._slots = 0  # of the cache
+
+    def logits(self, prefixes: Prefixes) -> list[Any]:
+        """Give the logits after some prefixes of each row, in one forward.
+
+        Parameters
+        ----------
+        prefixes : sequence of lists of lists of int, length B
+            Each as long as one token at least.
+
+        Returns
+        -------
+        list of tensor, length B
+            Of shape (number of the row's prefixes, V), on the model's device.
+
+        Raises
+        ------
+        InvalidTokenError
+            If a prefix is empty.
+        UnsupportedError
+            If the model has not put into the cache what it has read.
+        """
+        for row, wanted in enumerate(prefixes):
+            if not all(wanted):
+                raise InvalidTokenError(
+                    f"{self._name} is asked about row {row} with no token to read; give a "
+                    "MappedModel an unknown_token_id"
+                )
+        plans = [text.unread(asked) for text, asked in zip(self._texts, prefixes, strict=True)]
+        width = max(len(new) for new, _ in plans)
+        token_ids, positions = np.zeros((2, len(plans), width), dtype=np.int64)
+        visible = np.zeros((len(plans), width, self._slots + width), dtype=np.bool_)
+        first = width - 1  # whose logits are wanted
+        for row, (new, asked) in enumerate(plans):
+            start = width - len(new)
+            # What fills up the row sees itself, since it must see something, and nobody sees it.
+            filling = np.arange(start)
+            visible[row, filling, self._slots + filling] = True
+            for column, branch in enumerate(new, start):
+                branch.slot = self._slots + column
+                token_ids[row, column], positions[row, column] = branch.token_id, branch.position
+                self._texts[row].see(visible[row], branch, self._slots)
+            first = min([first, *(branch.slot - self._slots for branch in asked)])
+        logits = self._forward(token_ids, positions, visible, width - first)
+        first += self._slots
+        self._slots += width
+        return [
+            logits[row, [branch.slot - first for branch in asked]]
+            for row, (_, asked) in enumerate(plans)
+        ]
+
+    def _forward(
+        self, token_ids: IntArray, positions: IntArray, visible: BoolArray, num_logits: int
+    ) -> Any:
+        """Run the model; give the logits, (B, `num_logits`, V), of the last tokens."""
+        import torch
+
+        device = self._model.device
+        arguments = {
+            "input_ids": torch.as_tensor(token_ids, device=device),
+            "position_ids": torch.as_tensor(positions, device=device),
+            "attention_mask": self._mask(visible),
+            self._cache_keyword: self.cache,
+            "use_cache": True,
+            "return_dict": True,
+        }
+        if self._cuts_logits:
+            arguments["logits_to_keep"] = num_logits
+        with torch.no_grad():
+            logits = self._model(**arguments).logits
+        read = self.cache.get_seq_length()
+        if read != visible.shape[-1]:
+            raise UnsupportedError(
+                f"{self._name} ({type(self._model).__name__}) has {read} slots in its cache after "
+                f"reading {visible.shape[-1]}; only models that use the cache they are given are "
+                "supported"
+            )
+        return logits[:, -num_logits:]
+
+    def _mask(self, visible: BoolArray) -> Any:
+        """Write what is visible in the form that the attention takes: (B, 1, T, S)."""
+        import torch
+
+        mask = torch.as_tensor(visible[:, np.newaxis], device=self._model.device)
+        if self._model.config.get_text_config(decoder=True)._attn_implementation == "sdpa":
+            return mask
+        lowest = torch.finfo(self._model.dtype).min
+        added = torch.zeros(mask.shape, dtype=self._model.dtype, device=mask.device)
+        return added.masked_fill(~mask, lowest)
+
+    def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:
+        """Go on with some of the rows, each from what has been read of a prefix.
+
+        Parameters
+        ----------
+        rows : list of int
+        prefixes : list of lists of int, as many
+        """
+        self._texts = [self._texts[row] for row in rows]
+        kept = [text.keep(prefix) for text, prefix in zip(self._texts, prefixes, strict=True)]
+        slots = np.tile(np.arange(max(map(len, kept), default=0)), (len(kept), 1))
+        for row, places in enumerate(kept):
+            slots[row, : len(places)] = places
+        keep_slots(self.cache, rows, slots)
+        self._slots = slots.shape[1]
+
+    def read(self, prefixes: list[list[int]], most: int) -> None:
+        """Read all but the last tokens of some prefixes ahead.
+
+        Parameters
+        ----------
+        prefixes : list of lists of int, length B
+        most : int
+            Tokens of each row to read in one forward, at least 1.
+        """
+        texts = [prefix[:-1] for prefix in prefixes]
+        everyone = list(range(len(texts)))
+        for start in range(0, max(map(len, texts)), most):
+            self.logits([[text[: start + most]] if len(text) > start else [] for text in texts])
+            self.keep(everyone, texts)
+
+
+def joined(logits: list[Any]) -> Any:
+    """Put the logits of all rows, (m, V) each, below each other."""
+    import torch
+
+    if isinstance(logits[0], torch.Tensor):
+        return torch.cat(logits)
+    return np.concatenate(logits)
+
+
+def on_host(logits: Any) -> AnyArray:
+    """Copy logits to the host, in float32 if they are a tensor."""
+    found: AnyArray = logits.float().cpu().numpy() if hasattr(logits, "cpu") else logits
+    return found

@@ -1,0 +1,91 @@
+"""Models of transformers as models of `mdsd.decoding`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import AnyArray
+from mdsd.decoding.transformers._rows import CachedRows, on_host
+from mdsd.decoding.transformers._support import check_causal
+from mdsd.decoding.transformers._texts import common_length
+
+__all__ = ["CausalLM"]
+
+
+class CausalLM:
+    """A causal language model of transformers, as a `mdsd.decoding.Model`.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Decoder-only, with full attention (``eager`` or ``sdpa``).
+
+    Attributes
+    ----------
+    model : PreTrainedModel
+    vocab_size : int
+        V: the number of logits.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If `model` is no model of transformers.
+    UnsupportedError
+        If it is an encoder-decoder model, has a sliding window or a recurrent state, or its
+        attention implementation takes no 4-D mask.
+
+    Notes
+    -----
+    All prefixes of a call are read in one forward of the model. Keys and values of what they have
+    in common with those of the call before are kept, so that a decoder's steps and levels read new
+    tokens only. Wrapped in a `MappedModel` it can draft for a model with another vocabulary.
+
+    Examples
+    --------
+    With two models of transformers that have the same tokens::
+
+        from mdsd.decoding import generate
+        from mdsd.decoding.transformers import CausalLM
+
+        result = generate(
+            CausalLM(target), CausalLM(draft_model), prompt_ids, tree=[3, 2, 1], max_new_tokens=8
+        )
+        print(result.tokens_per_target_call, result.seconds)
+    """
+
+    def __init__(self, model: Any) -> None:
+        check_causal("model", model)
+        self.model = model
+        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+
+    @cached_property
+    def _rows(self) -> CachedRows:
+        return CachedRows("model", self.model, 1)
+
+    def logits(self, prefixes: list[list[int]]) -> AnyArray:
+        """Give the logits after some prefixes, in one forward.
+
+        Parameters
+        ----------
+        prefixes : list of lists of int
+            At least one token each.
+
+        Returns
+        -------
+        ndarray of float32, shape (B, V)
+
+        Raises
+        ------
+        InvalidTokenError
+            If a prefix is empty.
+        """
+        if not len(prefixes):
+            return np.zeros((0, self.vocab_size), dtype=np.float32)
+        asked = [list(prefix) for prefix in prefixes]
+        # What the first and the last in order have in common, all have.
+        first, last = min(asked), max(asked)
+        self._rows.keep([0], [first[: common_length(first, last)]])
+        return on_host(self._rows.logits([asked])[0])

@@ -1,0 +1,319 @@
+"""Multi-draft speculative decoding as a decoding method of ``generate``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import FloatArray
+from mdsd.decoding.decoder import Decoder, make_decoder
+from mdsd.decoding.drafted import DraftedTree, DrawnTree
+from mdsd.decoding.drafting import Drafting
+from mdsd.decoding.models import Model, check_model
+from mdsd.decoding.sampling import FilteredRows
+from mdsd.decoding.transformers._batch import Row, read_batch
+from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, cache_of
+from mdsd.decoding.transformers._rows import CachedRows, MappedRows, PlainRows, RowModel, joined
+from mdsd.decoding.transformers._scores import NodeScores, Processors
+from mdsd.decoding.transformers._seeds import read_seed
+from mdsd.decoding.transformers._support import (
+    check_causal,
+    check_processors,
+    check_settings,
+    is_transformers_model,
+)
+from mdsd.decoding.transformers.causal_lm import CausalLM
+from mdsd.decoding.vocabulary import MappedModel
+from mdsd.drafts import IndependentDrafts
+from mdsd.errors import InvalidArgumentError
+from mdsd.verifiers import Verifier
+
+__all__ = ["multi_draft"]
+
+
+def multi_draft(
+    model: Any,
+    input_ids: Any,
+    logits_processor: Any = None,
+    stopping_criteria: Any = None,
+    generation_config: Any = None,
+    *,
+    draft_model: Any = None,
+    target_token_ids: Any = None,
+    draft: str = "without_replacement",
+    verifier: str | Verifier = "rrs",
+    num_drafts: int = 3,
+    depth: int = 4,
+    tree: Any = None,
+    scheme: str = "tree",
+    rng: Any = None,
+    generator: Any = None,
+    seed: Any = None,
+    streamer: Any = None,
+    **model_kwargs: Any,
+) -> Any:
+    """Generate from a causal language model of transformers, several tokens at each forward.
+
+    To be given to ``generate`` as ``custom_generate``, with the options of this function beside
+    those of ``generate``.
+
+    Parameters
+    ----------
+    model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
+        As ``generate`` hands them on: the target model, and what to do with it.
+    draft_model : PreTrainedModel or Model
+        Drafts: a causal language model of transformers, or any object with ``vocab_size`` and
+        ``logits(prefixes)`` (see `mdsd.decoding.Model`). Independent drafts take a list of them.
+    target_token_ids : array_like of int, shape (W,), optional
+        For a draft model with another vocabulary: the target's id of each of its W tokens, as for
+        `MappedModel`, which can be given as `draft_model` as well.
+    draft : str, default "without_replacement"
+        Draft distribution at each node, as for `mdsd.decoding.generate`.
+    verifier : str or Verifier, default "rrs"
+        As for `mdsd.decoding.generate`.
+    num_drafts, depth : int, default 3 and 4
+        Children of each node and depth of the tree; a single draft makes it a chain.
+    tree : list of int, TreeShape, or object with a ``tree`` attribute, optional
+        Another tree, in place of `num_drafts` and `depth`.
+    scheme : {"tree", "batch"}, default "tree"
+        As for `mdsd.decoding.generate`.
+    rng : torch.Generator, numpy.random.Generator, int, or None
+        Source of randomness; without it, torch's own generator, which ``torch.manual_seed`` seeds.
+    generator, seed
+        Other names of `rng`.
+    streamer : BaseStreamer, optional
+        Given to ``generate``; it gets the tokens one by one, in order, as in plain sampling.
+
+    Returns
+    -------
+    tensor of int, shape (B, L), or GenerateDecoderOnlyOutput
+        Prompts and new tokens, as ``generate`` returns them. Behind its end a row holds padding.
+        With ``return_dict_in_generate``, `sequences`, and for a single row its cache.
+
+    Raises
+    ------
+    UnsupportedError
+        Before any model is run: for encoder-decoder models, attention implementations without 4-D
+        masks, caches other than dynamic ones of full attention (sliding-window, recurrent, static,
+        quantized, offloaded or filled ones), beams, logits processors that keep a state, inputs
+        other than token ids, and for verifiers that do not support the draft distribution.
+    InvalidDistributionError
+        If the vocabularies differ in size and there is no map, or a model returns bad logits.
+    InvalidArgumentError, InvalidTokenError
+        If another argument is not what it should be.
+
+    Notes
+    -----
+    Each step drafts a tree for every row, in one forward of the draft model for each level; reads
+    all trees in one forward of the target, the first time together with the prompts (unless
+    ``prefill_chunk_size`` has these read ahead); and verifies them as `mdsd.decoding.generate`
+    does. Of the keys and values, those of the accepted paths are kept.
+
+    Logits processors, and the warpers of ``temperature``, ``top_k`` and the like, are applied to
+    both models: at each node to the prefix that leads to it. They must be functions of the prefix
+    and its logits. Then the law of the output is that of ``generate`` without ``custom_generate``.
+    With ``do_sample=False`` its tokens are the same, but for ties, which rounding may decide
+    differently; a node then has one child, the draft model's most likely token.
+
+    Rows do not depend on each other. The random streams of a row depend on the seed, its prompt,
+    and how many equal prompts come before it, so the row comes out the same in any batch, as far
+    as the models compute the same logits for it there.
+
+    Stopping criteria are asked after each token, about one row at a time.
+
+    Examples
+    --------
+    With two models of transformers that have the same tokens::
+
+        from mdsd.decoding.transformers import multi_draft
+
+        output = target.generate(
+            input_ids,
+            custom_generate=multi_draft,
+            draft_model=draft_model,
+            verifier="optimal",
+            tree=[3, 2, 1],
+            do_sample=True,
+            temperature=0.8,
+            max_new_tokens=8,
+            seed=0,
+        )
+    """
+    if generation_config is None:
+        raise InvalidArgumentError("generation_config is missing; give multi_draft to generate")
+    if streamer is None:
+        streamer = _callers_streamer()
+    check_causal("the target", model)
+    check_settings(model, generation_config, model_kwargs)
+    check_processors(logits_processor or ())
+    target = CausalLM(model)
+    decoder = make_decoder(
+        target,
+        _read_draft_models(draft_model, target_token_ids, target.vocab_size),
+        draft=draft,
+        verifier=verifier,
+        num_drafts=num_drafts,
+        depth=depth,
+        tree=tree,
+        scheme=scheme,
+        temperature=1.0 if generation_config.do_sample else 0.0,
+    )
+    batch = read_batch(
+        input_ids,
+        stopping_criteria or (),
+        generation_config,
+        model_kwargs,
+        read_seed(rng, generator, seed),
+    )
+    alone = len(batch.rows) == 1
+    rows_of_target = CachedRows(
+        "target", model, len(batch.rows), cache_of(model_kwargs) if alone else None
+    )
+    scores = Processors(logits_processor or (), len(batch.rows), input_ids.device)
+    stepper = _Stepper(decoder, rows_of_target, scores, len(batch.rows))
+    chunk = getattr(generation_config, "prefill_chunk_size", None)
+    if chunk is not None:
+        stepper.read([row.prefix for row in batch.rows], chunk)
+    active = batch.rows
+    while active:
+        stepper.step(active)
+        if streamer is not None:
+            batch.stream(streamer)
+        going_on = [place for place, row in enumerate(active) if not row.ended]
+        active = [active[place] for place in going_on]
+        if active:
+            stepper.keep(going_on, [row.prefix for row in active])
+    if streamer is not None:
+        streamer.end()
+    sequences = batch.sequences().to(input_ids)
+    if not generation_config.return_dict_in_generate:
+        return sequences
+    cache = None
+    if alone:
+        # As behind plain sampling, it holds all but the last token.
+        rows_of_target.keep([0], [batch.rows[0].prefix[:-1]])
+        cache = rows_of_target.cache
+    return _output(sequences, cache)
+
+
+class _Stepper:
+    """Steps of a decoder over the rows of a batch.
+
+    Parameters
+    ----------
+    decoder : Decoder
+    target : CachedRows
+    scores : Processors
+    num_rows : int
+    """
+
+    def __init__(
+        self, decoder: Decoder, target: CachedRows, scores: Processors, num_rows: int
+    ) -> None:
+        self._decoder, self._target, self._scores = decoder, target, scores
+        self._drafters = [_row_model(model, num_rows) for model in decoder.draft_models]
+
+    def step(self, rows: list[Row]) -> None:
+        """Draft, read and verify a tree for each row, and add what it emits."""
+        trees = self._draw(rows)
+        prefixes = [tree.prefixes(row.prefix) for row, tree in zip(rows, trees, strict=True)]
+        logits = self._target.logits(prefixes)
+        for row, tree, asked, found in zip(rows, trees, prefixes, logits, strict=True):
+            scores = NodeScores(self._scores, row.nodes(asked), found)
+            laws = FilteredRows(self._decoder.sampling, asked, scores, "target")
+            scored = DraftedTree(tree.shape, tree.token_ids, tree.laws, laws)
+            row.append(self._decoder.verify(scored, row.left, row.choices).token_ids)
+
+    def _draw(self, rows: list[Row]) -> list[DrawnTree]:
+        """Draft a tree for each row, level by level for all of them together."""
+        shape = self._decoder.shape
+        growing = [
+            Drafting(self._decoder.draft, shape.truncated(row.left), row.prefix) for row in rows
+        ]
+        while any(drafting.prefixes for drafting in growing):
+            asked = [drafting.prefixes for drafting in growing]
+            probs = self._draft_probs(rows, asked)
+            start = 0
+            for row, drafting in zip(rows, growing, strict=True):
+                count = len(drafting.prefixes)
+                drafting.grow(probs[start : start + count], row.choices)
+                start += count
+        return [drafting.tree() for drafting in growing]
+
+    def _draft_probs(self, rows: list[Row], prefixes: list[list[list[int]]]) -> FloatArray:
+        """Give draft probabilities after the prefixes of all rows, one after the other.
+
+        They are (m, V), or (m, models, V) for independent drafts.
+        """
+        nodes = [
+            node for row, asked in zip(rows, prefixes, strict=True) for node in row.nodes(asked)
+        ]
+        together = [prefix for asked in prefixes for prefix in asked]
+        found = []
+        for model in self._drafters:
+            scores = self._scores(nodes, joined(model.logits(prefixes)))
+            found.append(self._decoder.sampling.probs(together, scores, "draft_model"))
+        several = self._decoder.draft == IndependentDrafts.name
+        return np.stack(found, axis=1) if several else found[0]
+
+    def keep(self, places: list[int], prefixes: list[list[int]]) -> None:
+        """Go on with some of the rows, each from its prefix."""
+        for model in (self._target, *self._drafters):
+            model.keep(places, prefixes)
+
+    def read(self, prefixes: list[list[int]], most: int) -> None:
+        """Read prompts ahead, `most` tokens in one forward."""
+        for model in (self._target, *self._drafters):
+            model.read(prefixes, most)
+
+
+def _read_draft_models(draft_model: Any, target_token_ids: Any, vocab_size: int) -> Any:
+    """Make models of `mdsd.decoding` of what is given as one, or as a list of them."""
+    if isinstance(draft_model, (list, tuple)):
+        return [
+            _read_draft_model(f"draft_model[{k}]", each, target_token_ids, vocab_size)
+            for k, each in enumerate(draft_model)
+        ]
+    return _read_draft_model("draft_model", draft_model, target_token_ids, vocab_size)
+
+
+def _read_draft_model(name: str, given: Any, target_token_ids: Any, vocab_size: int) -> Any:
+    if given is None:
+        raise InvalidArgumentError(
+            f"{name} is missing; give a model of transformers, or one of mdsd.decoding"
+        )
+    model = given
+    if is_transformers_model(given):
+        check_causal(name, given)
+        model = CausalLM(given)
+    if target_token_ids is not None:
+        return MappedModel(check_model(name, model), target_token_ids, vocab_size)
+    return model
+
+
+def _row_model(model: Model, num_rows: int) -> RowModel:
+    """Have a draft model asked about the rows of a batch together, if it can be."""
+    if isinstance(model, CausalLM):
+        return CachedRows("draft_model", model.model, num_rows)
+    if isinstance(model, MappedModel):
+        return MappedRows(model, _row_model(model._model, num_rows))
+    return PlainRows("draft_model", model)
+
+
+def _callers_streamer() -> Any:
+    """Find the streamer of ``generate``, which hands a callable none of its own arguments."""
+    caller = sys._getframe(2)
+    inside = caller.f_globals.get("__name__") == "transformers.generation.utils"
+    return caller.f_locals.get("streamer") if inside else None
+
+
+def _output(sequences: Any, cache: Any) -> Any:
+    """Make what ``generate`` returns with ``return_dict_in_generate``."""
+    from transformers.generation import GenerateDecoderOnlyOutput
+
+    names = {field.name for field in fields(GenerateDecoderOnlyOutput)}
+    keyword = next(name for name in CACHE_KEYWORDS if name in names)
+    return GenerateDecoderOnlyOutput(sequences=sequences, **{keyword: cache})

@@ -1,0 +1,140 @@
+"""Traversal verification: every path of the tree in turn, from its leaf upwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import numpy as np
+
+from mdsd._typing import FloatArray, IntArray
+from mdsd.decoding.choices import Choices
+from mdsd.decoding.drafted import DraftedTree
+from mdsd.decoding.steps import StepOutcome, StepVerification
+from mdsd.decoding.weights import child_weight, passing_probability
+from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd.drafts.base import check_draft
+from mdsd.errors import UnsupportedError
+from mdsd.verifiers.base import residual_or_target
+
+__all__ = ["TraversalVerification"]
+
+_SUPPORTED = (WithReplacement, WithoutReplacement, IndependentDrafts)
+
+
+class TraversalVerification(StepVerification):
+    """Test the leaves in turn; one that fails is deleted, and its parent makes up for it.
+
+    Notes
+    -----
+    Weng et al., "Traversal Verification for Speculative Tree Decoding" (2025). Every node has a
+    weight: 1 at the root, and ``min(1, w p(x) / q(x))`` at a child x of a node of weight w, whose
+    law of the next token is p and whose draft was drawn from q. A leaf is accepted, with the whole
+    path that leads to it, with probability w, and one token is emitted from the p that stands at
+    it. Else it is deleted and its parent gets
+
+        ``p <- (w p - q)+ / S``, ``w <- S / (S + 1 - w)``, ``S = sum (w p - q)+``,
+
+    and q becomes the law of its next draft: the same with replacement, without the deleted token
+    where drafts are drawn without. A parent without children left is a leaf itself. Children come
+    in draft order, each with all that is below it before the next one, so that leaves may have
+    different depths; those below a node of weight 0 need no test. Given the path to it, a node is
+    accepted, or one below it, with the weight that it was first given.
+
+    On a chain this is block verification. Only rows of nodes whose children are tested, or at which
+    the last token is emitted, are asked for.
+
+    At temperature 0 all laws are point masses. Every weight is 0 or 1, and the accepted path and
+    the token after it are the target's greedy ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mdsd.decoding import TreeShape
+    >>> from mdsd.decoding.choices import RandomChoices
+    >>> law = WithoutReplacement([0.25, 0.25, 0.5], 2)
+    >>> tree = DraftedTree(
+    ...     TreeShape([-1, 0, 0]), np.array([0, 2, 1]), (law, None, None), np.eye(3)[[1, 0, 2]]
+    ... )
+    >>> TraversalVerification()(tree, RandomChoices(0))
+    StepOutcome(path=(2,), token_id=2)
+    """
+
+    def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
+        for law in laws:
+            check_draft(law)
+            if not isinstance(law, _SUPPORTED):
+                names = ", ".join(kind.name for kind in _SUPPORTED)
+                raise UnsupportedError(
+                    f"verifier 'traversal' does not support the {law.name} draft distribution "
+                    f"with num_drafts={law.num_drafts}; it supports {names}"
+                )
+
+    def __call__(self, tree: DraftedTree, choices: Choices) -> StepOutcome:  # noqa: D102
+        path = [_Visit(tree, 0, 1.0)]
+        while True:
+            last = path[-1]
+            child = last.next_child()
+            if child is not None:
+                path.append(child)
+            elif choices.accept(last.weight):
+                token = choices.token(last.target_probs)
+                return StepOutcome(tuple(visit.node for visit in path[1:]), token)
+            else:
+                path.pop()  # never the root, whose weight is 1
+                path[-1].delete_child()
+
+
+class _Visit:
+    """A node above the leaf that is tested: its weight and laws, as left by deleted children."""
+
+    def __init__(self, tree: DraftedTree, node: int, weight: float) -> None:
+        self.node, self.weight = node, weight
+        self._tree = tree
+        self._children = iter(tree.shape.children(node))
+        self._draft_laws = _laws_in_turn(tree.laws[node], tree.child_token_ids(node))
+        self._draft_probs: FloatArray | None = None
+
+    @cached_property
+    def target_probs(self) -> FloatArray:
+        """Law of the token that is emitted if this is the end of the path."""
+        return self._tree.target_probs[self.node]
+
+    def next_child(self) -> _Visit | None:
+        """Visit the next child that may be accepted; None if there is none."""
+        while self.weight > 0.0:
+            child = next(self._children, None)
+            if child is None:
+                break
+            self._draft_probs = next(self._draft_laws)
+            token = self._tree.token_ids[child]
+            probs = float(self.target_probs[token]), float(self._draft_probs[token])
+            weight = child_weight(self.weight, *probs)
+            if weight > 0.0:
+                return _Visit(self._tree, child, weight)
+            self.delete_child()
+        return None
+
+    def delete_child(self) -> None:
+        """Take what the child visited last could have emitted from the law."""
+        assert self._draft_probs is not None
+        masses = np.maximum(self.weight * self.target_probs - self._draft_probs, 0.0)
+        left = float(masses.sum())
+        self.weight = passing_probability(self.weight, left)
+        if self.weight > 0.0:
+            masses = residual_or_target(masses, self.target_probs)
+            self.target_probs = masses / masses.sum()
+
+
+def _laws_in_turn(law: DraftDistribution | None, drafts: IntArray) -> Iterator[FloatArray]:
+    """Give the law (V,) of each draft, given those before it."""
+    if isinstance(law, IndependentDrafts):
+        yield from law.draft_probs
+    elif isinstance(law, (WithReplacement, WithoutReplacement)):
+        probs = law.draft_probs
+        for token in drafts:
+            yield probs
+            if isinstance(law, WithoutReplacement):
+                probs = probs.copy()
+                probs[token] = 0.0
+                probs /= probs.sum()  # asked for only where there is another draft

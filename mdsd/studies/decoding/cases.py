@@ -1,0 +1,146 @@
+"""Which decoders a study runs: verifiers, draft distributions and trees of one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from mdsd.decoding import TreeShape
+from mdsd.decoding.decoder import Decoder, make_decoder
+from mdsd.drafts import IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd.errors import InvalidArgumentError, UnsupportedError
+from mdsd.studies.decoding.models import TextModels
+from mdsd.verifiers import RRSVerifier, SingleDraftVerifier
+
+__all__ = ["DecoderCase", "applicable", "candidates"]
+
+_CHAIN_VERIFIERS = (SingleDraftVerifier.name, "block")
+"""Verifiers of single drafts, whose best tree is a chain."""
+
+_BATCH_DRAFTS = (WithReplacement.name, WithoutReplacement.name)
+"""How the first tokens of the batch scheme may be drawn from one draft model."""
+
+
+@dataclass(frozen=True)
+class DecoderCase:
+    """One decoder to run.
+
+    Attributes
+    ----------
+    verifier, draft, scheme : str
+        As for `mdsd.decoding.generate`.
+    tree : tuple of int
+        Children of each node by level; (M, 1, ..., 1) for M chains of the batch scheme.
+    """
+
+    verifier: str
+    draft: str
+    tree: tuple[int, ...]
+    scheme: str = "tree"
+
+    @property
+    def num_nodes(self) -> int:
+        """Tokens drafted in a step.
+
+        Examples
+        --------
+        >>> DecoderCase("rrs", "with_replacement", (3, 2, 1)).num_nodes
+        15
+        """
+        return TreeShape.from_branching(self.tree).num_nodes
+
+    @property
+    def label(self) -> dict[str, Any]:
+        """The columns that say which decoder a row is about."""
+        return {**vars(self), "num_nodes": self.num_nodes}
+
+    def options(self, models: TextModels) -> dict[str, Any]:
+        """Give the arguments of `mdsd.decoding.generate` that it decides, models included."""
+        several = self.draft == IndependentDrafts.name
+        chosen: dict[str, Any] = {
+            "target": models.target,
+            "draft_model": list(models.draft_models) if several else models.draft_models[0],
+            "draft": self.draft,
+            "verifier": self.verifier,
+            "scheme": self.scheme,
+        }
+        if self.scheme == "batch":
+            return chosen | {"num_drafts": self.tree[0], "depth": len(self.tree)}
+        return chosen | {"tree": list(self.tree)}
+
+    def decoder(self, models: TextModels, **sampling: Any) -> Decoder:
+        """Make the decoder, which checks everything; no model is asked yet.
+
+        Raises
+        ------
+        InvalidArgumentError, UnsupportedError
+            As for `mdsd.decoding.generate`.
+        """
+        return make_decoder(**self.options(models), **sampling)
+
+
+def candidates(
+    tree: Sequence[int], verifiers: Iterable[str], drafts: Sequence[str], schemes: Sequence[str]
+) -> tuple[DecoderCase, ...]:
+    """List decoders that draft as many tokens in a step as a tree has, whether they exist or not.
+
+    Parameters
+    ----------
+    tree : sequence of int
+        Children of each node by level.
+    verifiers, drafts, schemes : sequence of str
+
+    Returns
+    -------
+    tuple of DecoderCase
+        Each verifier with each draft distribution on the tree. Beside it, single drafts and block
+        verification on the chain of as many tokens, and the batch scheme with as many chains as the
+        root has children, each as long as the number of tokens allows.
+
+    Examples
+    --------
+    >>> for case in candidates([2, 2], ["single", "rrs"], ["with_replacement"], ["tree", "batch"]):
+    ...     print(case.verifier, case.draft, case.tree, case.scheme)
+    single with_replacement (2, 2) tree
+    single with_replacement (1, 1, 1, 1, 1, 1) tree
+    rrs with_replacement (2, 2) tree
+    rrs with_replacement (2, 1, 1) batch
+    """
+    given = tuple(tree)
+    nodes = TreeShape.from_branching(given).num_nodes
+    chain, chains = (1,) * nodes, (given[0],) + (1,) * (nodes // given[0] - 1)
+    found: list[DecoderCase] = []
+    for verifier in verifiers:
+        if "tree" in schemes:
+            found += [DecoderCase(verifier, draft, given) for draft in drafts]
+            if verifier in _CHAIN_VERIFIERS and WithReplacement.name in drafts:
+                found.append(DecoderCase(verifier, WithReplacement.name, chain))
+        if "batch" in schemes and verifier == RRSVerifier.name and given[0] > 1:
+            found += [
+                DecoderCase(verifier, draft, chains, "batch")
+                for draft in drafts
+                if draft in _BATCH_DRAFTS
+            ]
+    return tuple(dict.fromkeys(found))
+
+
+def applicable(cases: Iterable[DecoderCase], models: TextModels) -> tuple[DecoderCase, ...]:
+    """Leave out decoders whose verifier, draft distribution and tree do not go together.
+
+    Parameters
+    ----------
+    cases : iterable of DecoderCase
+    models : TextModels
+
+    Returns
+    -------
+    tuple of DecoderCase
+    """
+    found = []
+    for case in cases:
+        with suppress(InvalidArgumentError, UnsupportedError):
+            case.decoder(models)
+            found.append(case)
+    return tuple(found)

@@ -1,0 +1,94 @@
+"""Tables of decoders for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from mdsd.studies.decoding.settings import DecodeSettings, shown_tree
+from mdsd.studies.rows import DecoderRow
+from mdsd.studies.tables import Paragraph, plain_table
+
+__all__ = ["comparison_report", "decode_report"]
+
+_MOST_DEPTHS = 3
+"""Depths whose acceptance a comparison shows; files have all."""
+
+
+def decode_report(row: DecoderRow) -> RenderableType:
+    """Lay out a single run: acceptance by depth, and what the run took.
+
+    Parameters
+    ----------
+    row : DecoderRow
+    """
+    table = plain_table("depth", "steps", "accepted")
+    shares = zip(row.drafted_by_depth, row.acceptance_by_depth, strict=True)
+    for depth, (steps, share) in enumerate(shares, start=1):
+        table.add_row(str(depth), str(steps), f"{share:.3f}")
+    total = row.drafting_seconds + row.target_seconds + row.verification_seconds
+    spent = " · ".join(
+        f"{name} {seconds / total:.0%}"
+        for name, seconds in (
+            ("drafting", row.drafting_seconds),
+            ("target", row.target_seconds),
+            ("verifying", row.verification_seconds),
+        )
+    )
+    scheme = "chains" if row.scheme == "batch" else "tree"
+    lines = (
+        f"{row.verifier}, {row.draft}, {scheme} {shown_tree(row.tree, row.scheme)}",
+        f"{_counted(row.tokens, 'token')} in {_counted(row.target_calls, 'call')} of the target: "
+        f"{row.tokens_per_target_call:.2f} per call",
+        f"{total:.2f} s: {spent}",
+    )
+    return Group(table, "", *(Paragraph(line, "dim") for line in lines))
+
+
+def comparison_report(rows: Sequence[DecoderRow], settings: DecodeSettings) -> RenderableType:
+    """Lay out a comparison: one decoder a line, in the order given.
+
+    Parameters
+    ----------
+    rows : sequence of DecoderRow
+    settings : DecodeSettings
+    """
+    depths = min(_MOST_DEPTHS, max(len(row.acceptance_by_depth) for row in rows))
+    table = plain_table(
+        "verifier",
+        "draft distribution",
+        "tree",
+        "tokens/call",
+        *(f"d={depth}" for depth in range(1, depths + 1)),
+        "verify",
+    )
+    for row in rows:
+        shares = [f"{share:.2f}" for share in row.acceptance_by_depth[:depths]]
+        mean = f"{row.tokens_per_target_call:.2f}"
+        table.add_row(
+            Text(row.verifier),
+            Text(row.draft),
+            shown_tree(row.tree, row.scheme),
+            mean if row.stderr is None else f"{mean} ± {row.stderr:.2f}",
+            *shares,
+            *[""] * (depths - len(shares)),
+            f"{row.verification_share:.1%}",
+        )
+    runs, tokens = len(settings.seeds), settings.max_new_tokens
+    nodes = max(row.num_nodes for row in rows)
+    notes = [
+        f"{_counted(runs, 'run')} of {_counted(tokens, 'token')} each"
+        + (", ± standard error over runs" if runs > 1 else "")
+        + f"; at most {nodes} tokens drafted for a call of the target; d: share of steps that "
+        "accept a draft at that depth; verify: share of the time. Trees: children of a node by "
+        "level, or number x length of chains.",
+    ]
+    if settings.unused:
+        notes.append(f"not for this tree and these drafts: {', '.join(settings.unused)}")
+    return Group(table, "", *(Paragraph(note, "dim") for note in notes))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"

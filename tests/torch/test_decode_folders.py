@@ -1,0 +1,152 @@
+"""`mdsd decode` with models of transformers from local folders."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import mdsd
+from mdsd.cli import main
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+torch = pytest.importorskip("torch")
+
+WORDS = ["<unk>", "</s>", *(f"w{k}" for k in range(12))]
+
+
+def save(folder, words, seed, *, tokenizer=True, size=None, eos=None):
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(
+        vocab_size=len(words) if size is None else size,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=1.0,
+        bos_token_id=None,
+        eos_token_id=eos,
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    model.save_pretrained(folder)
+    if tokenizer:
+        pieces = tokenizers.models.WordLevel({w: k for k, w in enumerate(words)}, unk_token="<unk>")
+        plain = tokenizers.Tokenizer(pieces)
+        plain.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+        wrapped = transformers.PreTrainedTokenizerFast(
+            tokenizer_object=plain, unk_token="<unk>", eos_token="</s>"
+        )
+        wrapped.save_pretrained(folder)
+    return model
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("models")
+    models = {
+        "target": save(place / "target", WORDS, 0),
+        "draft": save(place / "draft", WORDS, 1),
+        "bare": save(place / "bare", WORDS, 2, tokenizer=False),
+        "padded": save(place / "padded", WORDS, 3, size=len(WORDS) + 3),
+        "other": save(place / "other", ["<unk>", "</s>", "x", *WORDS[:4:-1]], 4),
+        "ending": save(place / "ending", WORDS, 0, eos=list(range(2, len(WORDS)))),
+    }
+    save(place / "strange", ["y", "x", "z"], 5)
+    (place / "broken").mkdir()
+    (place / "broken" / "config.json").write_text("{\n}")
+    return place, models
+
+
+def call(folders, arguments, target="target"):
+    place, _ = folders
+    command = ["decode", "--target", str(place / target), "--prompt", "w1 w2", "--json"]
+    return CliRunner().invoke(main, [*command, *arguments], prog_name="mdsd")
+
+
+def report_of(folders, arguments, **options):
+    result = call(folders, arguments, **options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def greedy_words(model, count):
+    ids = torch.tensor([[WORDS.index("w1"), WORDS.index("w2")]])
+    found = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=count,
+        eos_token_id=-1,
+        pad_token_id=0,
+    )
+    return [WORDS[token] for token in found[0, 2:].tolist()]
+
+
+@pytest.mark.parametrize("draft", ["draft", "bare", "padded", "other"])
+@pytest.mark.parametrize("verifier", ["rrs", "block"])
+def test_greedy_text_is_the_targets(folders, draft, verifier):
+    place, models = folders
+    words = [word for word in greedy_words(models["target"], 10) if not word.startswith("<")]
+    report = report_of(
+        folders,
+        [
+            *["--draft-model", str(place / draft), "--temperature", "0"],
+            *["--max-new-tokens", "10", "--verifier", verifier],
+        ],
+    )
+    assert report["text"].split() == words
+    assert report["settings"]["draft_models"] == [str(place / draft)]
+
+
+def test_a_draft_model_that_is_the_target_is_always_accepted(folders):
+    place, _ = folders
+    arguments = ["--draft-model", str(place / "target"), "--max-new-tokens", "16"]
+    arguments += ["--tree", "1,1,1", "--draft", "with_replacement", "--verifier", "single"]
+    (row,) = report_of(folders, arguments)["rows"]
+    assert row["acceptance_by_depth"] == [1.0, 1.0, 1.0]
+    assert (row["tokens"], row["target_calls"]) == (16, 4)
+
+
+def test_independent_drafts_take_a_model_each(folders):
+    place, _ = folders
+    two = ["--draft-model", str(place / "draft"), "--draft-model", str(place / "other")]
+    arguments = [*two, "--draft", "independent", "--tree", "2,2", "--max-new-tokens", "6"]
+    (row,) = report_of(folders, arguments)["rows"]
+    assert (row["draft"], row["tokens"]) == ("independent", 6)
+
+
+def test_end_tokens_of_the_model_end_the_text(folders):
+    place, _ = folders
+    report = report_of(folders, ["--draft-model", str(place / "draft")], target="ending")
+    (row,) = report["rows"]
+    assert row["tokens"] < 64
+    assert len(report["text"].split()) == 1
+
+
+def test_comparison_of_folders(folders):
+    place, _ = folders
+    arguments = ["--draft-model", str(place / "draft"), "--compare", "--seeds", "2"]
+    arguments += ["--tree", "2,1", "--max-new-tokens", "5"]
+    rows = report_of(folders, arguments)["rows"]
+    names = {*mdsd.verifier_names(), "block", "traversal"} - {"spechub"}
+    assert {row["verifier"] for row in rows} == names
+
+
+@pytest.mark.parametrize(
+    ("draft", "words"),
+    [
+        ("strange", ["no token in common"]),
+        ("broken", ["broken", "cannot be loaded"]),
+        ("nothere", ["nothere", "no folder"]),
+    ],
+)
+def test_bad_folders_are_one_line(folders, draft, words):
+    place, _ = folders
+    result = call(folders, ["--draft-model", str(place / draft)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("mdsd: ")
+    assert [word for word in words if word not in line] == []

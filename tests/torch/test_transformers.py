@@ -1,0 +1,1135 @@
+"""Models of transformers: one forward a step, caches, and output of the law of plain generation."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import textwrap
+from collections import Counter
+from contextlib import contextmanager
+from functools import cache
+
+import numpy as np
+import pytest
+
+import mdsd
+from mdsd.decoding import MappedModel, NGramModel, TableModel, TreeShape
+from mdsd.decoding.choices import RandomChoices
+from mdsd.decoding.enumeration import branches
+from mdsd.errors import (
+    InvalidArgumentError,
+    InvalidDistributionError,
+    InvalidTokenError,
+    MdsdError,
+    UnsupportedError,
+)
+from mdsd.testing import chi_square_p_value
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from transformers import (  # noqa: E402
+    DynamicCache,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaModel,
+    LogitsProcessor,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MptConfig,
+    MptForCausalLM,
+    StaticCache,
+    StoppingCriteria,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+from transformers.generation.streamers import BaseStreamer  # noqa: E402
+
+from mdsd.decoding.transformers import CausalLM, _batch, _rows, generation, multi_draft  # noqa: E402
+from mdsd.decoding.transformers._seeds import row_seeds  # noqa: E402
+from mdsd.decoding.transformers._texts import CachedText  # noqa: E402
+
+from ..mdsd.decoding.toys import combinations, plain_law  # noqa: E402
+
+FALSE_ALARM = 1e-6
+V = 12
+NO_SPECIAL = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, **NO_SPECIAL}
+PATHS = (
+    ("without_replacement", "block", [1, 1, 1]),
+    ("without_replacement", "block", [2, 2]),
+    ("with_replacement", "traversal", [2, 2]),
+    ("without_replacement", "traversal", [3, 1]),
+)
+# The first child has two of its own, the second one, the third none.
+TREES = ([3, 2, 1], [1, 1, 1], TreeShape([-1, 0, 0, 0, 1, 1, 2]))
+
+
+def build(kind, config, seed, **options):
+    torch.manual_seed(seed)
+    # Weights this large make laws that differ from token to token.
+    return kind(config(**{**SIZES, "initializer_range": 0.6, **options})).eval()
+
+
+@cache
+def llama(seed=28, vocab_size=V, attention="sdpa"):
+    return build(
+        LlamaForCausalLM,
+        LlamaConfig,
+        seed,
+        vocab_size=vocab_size,
+        intermediate_size=16,
+        max_position_embeddings=256,
+        attn_implementation=attention,
+    )
+
+
+@cache
+def near(seed=28, vocab_size=V, attention="sdpa", noise=0.08):
+    """A model that agrees with another often, but not always."""
+    model = copy.deepcopy(llama(seed, vocab_size, attention))
+    torch.manual_seed(seed + 100)
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.add_(noise * torch.randn_like(weights) * weights.std().nan_to_num())
+    return model
+
+
+def double(model):
+    """A copy in float64, in which what is equal is so to many digits."""
+    return copy.deepcopy(model).double()
+
+
+@contextmanager
+def forwards(*models):
+    """Count the forwards of each model."""
+    counts = Counter()
+
+    def count(model, arguments, output):
+        counts[id(model)] += 1
+
+    hooks = [model.register_forward_hook(count) for model in models]
+    try:
+        yield lambda model: counts[id(model)]
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def batch_of(*prompts, pad=0):
+    """Left-padded prompts and their mask."""
+    longest = max(map(len, prompts))
+    ids = [[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+    mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+
+
+# The name that this version of transformers gives the cache.
+CACHE = (
+    "cache"
+    if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters
+    else ("past_key_values")
+)
+PROMPTS = [[5, 1, 7], [2], [4, 4, 9, 10, 3, 6], [11, 8]]
+
+
+def drafted(target, prompts, length=14, draft_model=None, **options):
+    """Generate with drafts."""
+    options = {"do_sample": False, "pad_token_id": 0, "draft_model": draft_model, **options}
+    return target.generate(
+        **batch_of(*prompts), max_new_tokens=length, custom_generate=multi_draft, **options
+    )
+
+
+def plain(target, prompts, length=14, **options):
+    options = {"do_sample": False, "pad_token_id": 0, **options}
+    return target.generate(**batch_of(*prompts), max_new_tokens=length, **options)
+
+
+def new_tokens(output, prompts):
+    return output[:, max(map(len, prompts)) :].tolist()
+
+
+def fresh_logits(model, prefix):
+    """Logits of the next token by a forward of the whole prefix."""
+    with torch.no_grad():
+        return model(torch.tensor([prefix])).logits[0, -1]
+
+
+class Collector(BaseStreamer):
+    def __init__(self):
+        self.puts, self.ended = [], False
+
+    def put(self, value):
+        assert not self.ended
+        self.puts.append(value.tolist())
+
+    def end(self):
+        self.ended = True
+
+
+# --- one forward of the target for each step ------------------------------------------------------
+
+
+class TestForwards:
+    @pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=len)
+    @pytest.mark.parametrize("tree", TREES, ids=str)
+    def test_one_of_the_target_and_one_for_each_level(self, prompts, tree, monkeypatch):
+        steps = []
+        step = generation._Stepper.step
+
+        def counted(self, rows):
+            steps.append(min(shape.depth, max(row.left for row in rows)))
+            step(self, rows)
+
+        monkeypatch.setattr(generation._Stepper, "step", counted)
+        shape = mdsd.trees.read_tree(tree)
+        target, draft_model = llama(), near()
+        with forwards(target, draft_model) as count:
+            drafted(target, prompts, 20, draft_model, tree=tree, do_sample=True, seed=0)
+        assert count(target) == len(steps) < 20
+        assert count(draft_model) == sum(steps)
+
+    @pytest.mark.parametrize("do_sample", [False, True])
+    def test_equal_models_accept_whole_paths(self, do_sample):
+        target, draft_model = llama(), copy.deepcopy(llama())
+        with forwards(target, draft_model) as count:
+            drafted(
+                target, PROMPTS, 20, draft_model, num_drafts=1, depth=4, do_sample=do_sample, seed=0
+            )
+        assert count(target) == 4
+        assert count(draft_model) == 16
+
+    @pytest.mark.parametrize("chunk", [1, 2, 3, 8])
+    def test_prompts_read_ahead_in_pieces(self, chunk):
+        target, draft_model = llama(), llama(5, 9)
+        widths = []
+        hook = target.register_forward_hook(
+            lambda model, inputs, keywords, output: widths.append(keywords["input_ids"].shape[1]),
+            with_kwargs=True,
+        )
+        options = {"tree": [2, 1], "target_token_ids": ORDER, "prefill_chunk_size": chunk}
+        found = drafted(target, PROMPTS, 8, draft_model, **options)
+        hook.remove()
+        assert found.tolist() == plain(target, PROMPTS, 8).tolist()
+        pieces = -(-5 // chunk)
+        assert max(widths[:pieces]) == min(5, chunk)
+        assert widths[pieces] <= 3
+
+    def test_finished_rows_are_not_read_on(self):
+        target = llama()
+        lengths = []
+        hook = target.register_forward_hook(
+            lambda model, inputs, keywords, output: lengths.append(len(keywords["input_ids"])),
+            with_kwargs=True,
+        )
+        eos = new_tokens(plain(target, PROMPTS), PROMPTS)[0][2]
+        lengths.clear()
+        drafted(target, PROMPTS, 14, near(), eos_token_id=eos)
+        hook.remove()
+        assert lengths[0] == len(PROMPTS)
+        assert lengths[-1] < lengths[0]
+
+
+# --- greedy decoding ------------------------------------------------------------------------------
+
+
+class TestGreedy:
+    @pytest.mark.parametrize("attention", ["sdpa", "eager"])
+    @pytest.mark.parametrize("tree", TREES, ids=str)
+    @pytest.mark.parametrize("size", [1, 2, 4])
+    def test_output_is_that_of_plain_generation(self, size, tree, attention):
+        target, draft_model = llama(28, V, attention), near(28, V, attention)
+        rng = np.random.default_rng(size)
+        for _ in range(4):
+            prompts = [rng.integers(0, V, size=rng.integers(1, 9)).tolist() for _ in range(size)]
+            expected = plain(target, prompts, 16)
+            found = drafted(target, prompts, 16, draft_model, tree=tree)
+            assert found.tolist() == expected.tolist()
+
+    @pytest.mark.parametrize(
+        ("draft", "verifier", "tree"), [*combinations(3), *PATHS], ids=lambda part: str(part)
+    )
+    def test_with_every_combination(self, draft, verifier, tree):
+        target, draft_model = llama(), near()
+        if draft == "independent":
+            draft_model = [near(), llama(2), NGramModel([1, 2, 3, 1, 2, 4], V, 2)]
+        options = {"draft": draft, "verifier": verifier, "tree": tree}
+        found = drafted(target, PROMPTS[:2], 9, draft_model, **options)
+        assert found.tolist() == self.expected()
+
+    @staticmethod
+    @cache
+    def expected():
+        return plain(llama(), PROMPTS[:2], 9).tolist()
+
+    @pytest.mark.parametrize(
+        ("kind", "config", "options"),
+        [
+            (GPT2LMHeadModel, GPT2Config, {}),
+            (GPTNeoXForCausalLM, GPTNeoXConfig, {"intermediate_size": 16}),
+        ],
+        ids=["learned positions", "neox"],
+    )
+    def test_other_architectures(self, kind, config, options):
+        target = build(kind, config, 3, vocab_size=V, max_position_embeddings=64, **options)
+        drafts = NGramModel(np.arange(300) ** 2 % V, V, 3)
+        expected = plain(target, PROMPTS, 16).tolist()
+        for draft_model in (drafts, copy.deepcopy(target)):
+            options = {"draft": "top_k", "verifier": "optimal", "tree": [2, 2]}
+            assert drafted(target, PROMPTS, 16, draft_model, **options).tolist() == expected
+
+    def test_bfloat16(self):
+        # Rounding differs between one forward and another: only runs without near ties can agree.
+        target = copy.deepcopy(llama()).to(torch.bfloat16)
+        found = drafted(target, PROMPTS, 8, near())
+        assert found.shape == plain(target, PROMPTS, 8).shape
+        assert found[:, 6].tolist() == plain(target, PROMPTS, 1)[:, 6].tolist()
+
+    def test_both_names_of_the_cache(self):
+        other = "past_key_values" if CACHE == "cache" else "cache"
+
+        def forward(self, input_ids=None, attention_mask=None, position_ids=None, **rest):
+            rest[CACHE] = rest.pop(other)
+            return LlamaForCausalLM.forward(self, input_ids, attention_mask, position_ids, **rest)
+
+        parameters = [
+            *list(inspect.signature(forward).parameters.values())[:-1],
+            inspect.Parameter(other, inspect.Parameter.KEYWORD_ONLY, default=None),
+            inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD),
+        ]
+        forward.__signature__ = inspect.Signature(parameters)
+        kind = type("OtherLlama", (LlamaForCausalLM,), {"forward": forward})
+        renamed = kind(llama().config).eval()
+        renamed.load_state_dict(llama().state_dict())
+        expected = plain(llama(), PROMPTS, 10).tolist()
+        assert drafted(llama(), PROMPTS, 10, renamed).tolist() == expected
+        with forwards(renamed) as count:
+            assert new_tokens(drafted(renamed, PROMPTS, 10, renamed), PROMPTS) == new_tokens(
+                torch.tensor(expected), PROMPTS
+            )
+        assert 0 < count(renamed) < 15
+
+
+# --- law of the output ----------------------------------------------------------------------------
+
+SMALL = 6
+START = [1, 4, 2]
+
+
+@cache
+def next_law(model, prefix, warped=False):
+    """Law of the next token by a forward of the whole prefix."""
+    scores = fresh_logits(model, list(prefix)).double()
+    if warped:  # temperature 0.7, then the four most likely, then what makes up 0.9 of them
+        scores = scores / 0.7
+        probs = scores.softmax(0)
+        ranked = probs.argsort(descending=True)
+        probs[ranked[4:]] = 0.0
+        probs /= probs.sum()
+        before = probs[ranked].cumsum(0) - probs[ranked]
+        probs[ranked[before >= 0.9]] = 0.0
+        return (probs / probs.sum()).numpy()
+    return scores.softmax(0).numpy()
+
+
+WARPERS = {"temperature": 0.7, "top_k": 4, "top_p": 0.9}
+
+
+def law_of(length, warped=False):
+    def probs(prefix):
+        return next_law(llama(1, SMALL), tuple(prefix), warped)
+
+    return plain_law(probs, START, length)
+
+
+def sampled_p_value(runs, length=3, rows=500, warped=False, **options):
+    """Chi-square test of seeded runs against the law of plain generation."""
+    counts = Counter()
+    for seed in range(runs // rows):
+        output = drafted(
+            llama(1, SMALL),
+            [START] * rows,
+            length,
+            do_sample=True,
+            seed=seed,
+            **{
+                "top_k": 0,
+                **(WARPERS if warped else {}),
+                "draft_model": llama(2, SMALL),
+                **options,
+            },
+        )
+        counts.update(map(tuple, new_tokens(output, [START])))
+    law = law_of(length, warped)
+    assert set(counts) <= set(law)
+    cells = sorted(law)
+    return chi_square_p_value([counts[cell] for cell in cells], np.array([law[c] for c in cells]))
+
+
+class TestLaw:
+    """Each check by sampling is wrong once in a million choices of seeds."""
+
+    def test_twenty_thousand_runs(self):
+        assert sampled_p_value(20_000, tree=[2, 1]) > FALSE_ALARM
+
+    @pytest.mark.parametrize(
+        ("draft", "verifier", "tree"),
+        [
+            ("with_replacement", "kseq", [3, 1]),
+            ("without_replacement", "optimal", [2, 2]),
+            ("without_replacement", "block", [2, 1]),
+            ("with_replacement", "traversal", [2, 1]),
+        ],
+        ids=str,
+    )
+    def test_warpers_on_both_sides(self, draft, verifier, tree):
+        options = {"draft": draft, "verifier": verifier, "tree": tree}
+        assert sampled_p_value(1_000, 2, warped=True, **options) > FALSE_ALARM
+
+    def test_drafts_of_another_law_than_declared_show(self, monkeypatch):
+        def sharper(self, law):
+            return type(law)(
+                mdsd.filter_probs(law.draft_probs, temperature=0.5), law.num_drafts
+            ).sample(self._draft)
+
+        monkeypatch.setattr(RandomChoices, "drafts", sharper)
+        assert sampled_p_value(1_500, 2, tree=[2, 1]) < FALSE_ALARM
+
+    @pytest.mark.parametrize(
+        ("tree", "mates"),
+        [([2, 1], []), ([2], [[2, 2], [0, 1, 0, 1]])],
+        ids=["alone", "with others"],
+    )
+    def test_every_branch(self, tree, mates, monkeypatch):
+        # The very law of a row, from every answer to its questions; the logits are float32.
+        target, draft_model = llama(1, 3), llama(2, 3)
+        row_class = _batch.Row
+        prompts = [[1, 0, 2], *mates]
+
+        def run(choices):
+            class Followed(row_class):
+                def __init__(self, index, *rest):
+                    super().__init__(index, *rest)
+                    if index == 0:
+                        self.choices = choices
+
+            monkeypatch.setattr(_batch, "Row", Followed)
+            output = drafted(
+                target, prompts, 2, draft_model, tree=tree, do_sample=True, top_k=0, seed=0
+            )
+            return tuple(new_tokens(output, prompts)[0])
+
+        law = Counter()
+        for probability, tokens in branches(run):
+            law[tokens] += probability
+        expected = plain_law(lambda prefix: next_law(target, tuple(prefix)), prompts[0], 2)
+        assert set(law) == set(expected)
+        assert max(abs(law[tokens] - expected[tokens]) for tokens in law) < 1e-6
+
+
+class TestSeeds:
+    def out(self, prompts=PROMPTS, **options):
+        return drafted(llama(), prompts, 12, near(), do_sample=True, **options)
+
+    @pytest.mark.parametrize("name", ["rng", "seed", "generator"])
+    def test_same_seed_same_output(self, name):
+        first, again, other = (self.out(**{name: seed}).tolist() for seed in (3, 3, 4))
+        assert first == again != other
+        assert first == self.out(rng=np.int64(3)).tolist()
+
+    def test_generators(self):
+        for make in (np.random.default_rng, lambda seed: torch.Generator().manual_seed(seed)):
+            source = make(3)
+            first, second = self.out(generator=source).tolist(), self.out(generator=source).tolist()
+            assert first == self.out(rng=make(3)).tolist() != second
+
+    def test_global_seed_of_torch(self):
+        outputs = []
+        for seed in (5, 5, 6):
+            torch.manual_seed(seed)
+            outputs.append(self.out().tolist())
+        assert outputs[0] == outputs[1] != outputs[2]
+
+    def test_rows_of_equal_prompts_differ(self):
+        rows = new_tokens(self.out([[5, 1, 7]] * 6, seed=0), [[5, 1, 7]])
+        assert len({tuple(row) for row in rows}) > 1
+        several = llama().generate(
+            torch.tensor([[5, 1, 7]]),
+            max_new_tokens=12,
+            custom_generate=multi_draft,
+            draft_model=near(),
+            do_sample=True,
+            seed=0,
+            num_return_sequences=6,
+        )
+        assert several[:, 3:].tolist() == rows
+
+    @pytest.mark.parametrize("tree", TREES, ids=str)
+    def test_a_row_does_not_depend_on_its_mates(self, tree):
+        options = {"tree": tree, "seed": 11, "eos_token_id": 7}
+        together = new_tokens(self.out(**options), PROMPTS)
+        for order in ([2, 0], [3, 1, 0], [1]):
+            prompts = [PROMPTS[k] for k in order]
+            found = new_tokens(self.out(prompts, **options), prompts)
+            for k, row in zip(order, found, strict=True):
+                # A row ends in padding where others go on.
+                ended = min(len(row), len(together[k]))
+                assert row[:ended] == together[k][:ended]
+                assert set(row[ended:] + together[k][ended:]) <= {0}
+
+    def test_row_seeds_tell_rows_apart(self):
+        prompts = [[1, 2], [1], [2, 1], [1, 2], [0, 1, 2]]
+        assert len(set(row_seeds(0, prompts))) == 5
+        assert not set(row_seeds(0, prompts)) & set(row_seeds(1, prompts))
+
+
+# --- caches ---------------------------------------------------------------------------------------
+
+
+class TestCaches:
+    @pytest.mark.parametrize("tree", TREES, ids=str)
+    @pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=len)
+    @pytest.mark.parametrize("attention", ["sdpa", "eager"])
+    def test_logits_are_those_of_fresh_forwards(self, tree, prompts, attention, monkeypatch):
+        asked, gap = [], []
+        logits = _rows.CachedRows.logits
+
+        def compared(self, prefixes):
+            found = logits(self, prefixes)
+            for row, row_prefixes in zip(found, prefixes, strict=True):
+                for node, prefix in zip(row, row_prefixes, strict=True):
+                    fresh = fresh_logits(self._model, prefix)
+                    gap.append(float((node - fresh).abs().max()))
+                    asked.append(len(prefix))
+            return found
+
+        monkeypatch.setattr(_rows.CachedRows, "logits", compared)
+        target, draft_model = double(llama(28, V, attention)), double(near(28, V, attention))
+        drafted(target, prompts, 14, draft_model, tree=tree, do_sample=True, seed=2, eos_token_id=3)
+        assert len(asked) > 20
+        # Eager attention takes its softmax in float32.
+        assert max(gap) < (1e-12 if attention == "sdpa" else 1e-4)
+
+    def test_only_the_accepted_path_is_kept(self, monkeypatch):
+        kept = []
+        keep = _rows.CachedRows.keep
+
+        def checked(self, rows, prefixes):
+            keep(self, rows, prefixes)
+            kept.append([len(prefix) for prefix in prefixes])
+            assert [text.token_ids for text in self._texts] == [
+                prefix[: len(text.token_ids)]
+                for text, prefix in zip(self._texts, prefixes, strict=True)
+            ]
+            assert self.cache.get_seq_length() == max(len(text.token_ids) for text in self._texts)
+            # Of the accepted path at most the leaf has not been read, by a draft model.
+            assert all(
+                len(prefix) - len(text.token_ids) <= 2
+                for text, prefix in zip(self._texts, prefixes, strict=True)
+            )
+
+        monkeypatch.setattr(_rows.CachedRows, "keep", checked)
+        drafted(llama(), PROMPTS, 14, near(), tree=[3, 2, 1], do_sample=True, seed=2)
+        assert len(kept) > 4
+
+    @pytest.mark.parametrize("eos", [None, 3])
+    def test_returned_cache_is_that_of_a_fresh_forward(self, eos):
+        target = double(llama())
+        for seed in range(5):
+            output = drafted(
+                target,
+                PROMPTS[:1],
+                14,
+                near(),
+                tree=[3, 2, 1],
+                do_sample=True,
+                seed=seed,
+                eos_token_id=eos,
+                return_dict_in_generate=True,
+            )
+            tokens = output.sequences[0].tolist()
+            given = next(value for name, value in output.items() if name != "sequences")
+            fresh = DynamicCache(config=target.config)
+            with torch.no_grad():
+                target(torch.tensor([tokens[:-1]]), use_cache=True, **{CACHE: fresh})
+            assert given.get_seq_length() == len(tokens) - 1
+            for layer, expected in zip(given.layers, fresh.layers, strict=True):
+                torch.testing.assert_close(layer.keys, expected.keys, atol=1e-12, rtol=0)
+                torch.testing.assert_close(layer.values, expected.values, atol=1e-12, rtol=0)
+
+    def test_no_cache_of_several_rows(self):
+        output = drafted(llama(), PROMPTS, 5, near(), return_dict_in_generate=True)
+        assert list(output) == ["sequences"]
+        assert output.sequences.tolist() == plain(llama(), PROMPTS, 5).tolist()
+
+    def test_a_cache_of_ones_own(self):
+        cache = DynamicCache(config=llama().config)
+        output = drafted(llama(), PROMPTS[:1], 6, near(), **{CACHE: cache})
+        assert output.tolist() == plain(llama(), PROMPTS[:1], 6).tolist()
+        assert cache.get_seq_length() > 3
+
+
+class TestTexts:
+    """What is read, and where it is, against prefixes kept as they are."""
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_slots_hold_what_they_should(self, seed):
+        rng = np.random.default_rng(seed)
+        text, held = CachedText(), []
+        prefix = [0]
+        for _ in range(60):
+            tails = [[]] + [
+                rng.integers(0, 3, size=rng.integers(0, 4)).tolist()
+                for _ in range(rng.integers(0, 5))
+            ]
+            asked = [prefix + tail for tail in tails]
+            new, ends = text.unread(asked)
+            start = len(held)
+            visible = np.zeros((len(new), start + len(new)), dtype=bool)
+            for branch in new:
+                branch.slot = len(held)
+                held.append(branch.token_id)
+                text.see(visible, branch, start)
+            for branch, expected in zip(ends, asked, strict=True):
+                seen = np.flatnonzero(visible[branch.slot - start])
+                assert [held[slot] for slot in seen] == expected
+                assert branch.position == len(expected) - 1
+            assert len(new) <= len({tuple(p[:k]) for p in asked for k in range(1, len(p) + 1)})
+            kept = asked[rng.integers(len(asked))][: rng.integers(1, len(prefix) + 5)]
+            slots = text.keep(kept)
+            held = [held[slot] for slot in slots]
+            assert held == text.token_ids == kept[: len(held)]
+            prefix = [*kept, int(rng.integers(3))]
+
+    def test_text_is_cut_to_what_is_common(self):
+        text = CachedText()
+        for slot, branch in enumerate(text.unread([[1, 2, 3, 4]])[0]):
+            branch.slot = slot
+        assert text.keep([1, 2, 3, 4]) == [0, 1, 2, 3]
+        new, asked = text.unread([[1, 2, 5], [1, 2, 3, 4]])
+        assert text.token_ids == [1, 2]
+        assert [branch.token_id for branch in new] == [5, 3, 4]
+        assert [branch.position for branch in asked] == [2, 3]
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+class TestEnds:
+    @pytest.mark.parametrize("place", range(7))
+    def test_end_token(self, place):
+        target = llama()
+        tokens = new_tokens(plain(target, PROMPTS[:1]), PROMPTS[:1])[0]
+        eos = tokens[place]
+        # With equal models the token stands inside an accepted path, at its end, or behind it.
+        for draft_model in (near(), copy.deepcopy(target)):
+            found = drafted(
+                target, PROMPTS[:1], 14, draft_model, num_drafts=1, depth=4, eos_token_id=eos
+            )
+            expected = plain(target, PROMPTS[:1], eos_token_id=eos)
+            assert found.tolist() == expected.tolist()
+            assert found[0, -1] == eos
+
+    @pytest.mark.parametrize("eos", [[3, 8], [0], [10, 11, 5]], ids=str)
+    def test_end_tokens_and_padding_in_a_batch(self, eos):
+        options = {"eos_token_id": eos, "pad_token_id": 6}
+        expected = plain(llama(), PROMPTS, **options)
+        assert drafted(llama(), PROMPTS, 14, near(), **options).tolist() == expected.tolist()
+
+    @pytest.mark.parametrize("length", range(1, 8))
+    def test_exact_length(self, length):
+        target, draft_model = llama(), copy.deepcopy(llama())
+        with forwards(target) as count:
+            found = drafted(target, PROMPTS, length, draft_model, num_drafts=1, depth=3)
+        assert found.tolist() == plain(target, PROMPTS, length).tolist()
+        assert count(target) == -(-length // 4)
+
+    def test_stopping_criteria(self):
+        class AfterSum(StoppingCriteria):
+            """Stop a row whose tokens add up to more than is allowed at its place."""
+
+            def __init__(self, limits):
+                self.limits = torch.tensor(limits)
+
+            def __call__(self, input_ids, scores, **others):
+                return input_ids.sum(dim=1) > self.limits[: len(input_ids)]
+
+        limits = [50, 30, 1000, 60]
+        options = {"stopping_criteria": [AfterSum(limits)], "pad_token_id": 6, "eos_token_id": 6}
+        found = drafted(llama(), PROMPTS, 14, near(), **options)
+        assert found.tolist() == plain(llama(), PROMPTS, **options).tolist()
+        assert (found[0] == 6).sum() > 2
+
+    def test_criteria_see_every_token_in_order(self):
+        seen = []
+
+        class Watcher(StoppingCriteria):
+            def __call__(self, input_ids, scores, **others):
+                seen.append(input_ids[0].tolist())
+                return torch.full((len(input_ids),), False)
+
+        output = drafted(llama(), PROMPTS[:1], 9, near(), stopping_criteria=[Watcher()])
+        tokens = output[0].tolist()
+        assert seen == [tokens[: 4 + k] for k in range(8)]
+
+    def test_streamer_gets_tokens_in_order(self):
+        expected, found = Collector(), Collector()
+        plain(llama(), PROMPTS[:1], streamer=expected)
+        drafted(llama(), PROMPTS[:1], 14, near(), streamer=found)
+        assert found.puts == expected.puts
+        assert found.ended
+
+    @pytest.mark.parametrize("eos", [None, 3])
+    def test_streamer_of_a_batch(self, eos):
+        options = {"eos_token_id": eos, "pad_token_id": 0}
+        expected, found = Collector(), Collector()
+        plain(llama(), PROMPTS, streamer=expected, **options)
+        drafted(llama(), PROMPTS, 14, near(), streamer=found, **options)
+        assert found.puts == expected.puts
+        assert found.ended
+
+    def test_tokens_are_streamed_before_the_end(self):
+        counts = []
+
+        class Timed(Collector):
+            def put(self, value):
+                super().put(value)
+                counts.append(count(target))
+
+        target = llama()
+        with forwards(target) as count:
+            drafted(target, PROMPTS[:1], 14, near(), streamer=Timed())
+        assert counts[0] == 0  # the prompt
+        assert counts[1] == 1
+        assert len(set(counts)) > 4
+
+
+# --- logits processors ----------------------------------------------------------------------------
+
+
+def allowed_by_row(batch_id, input_ids):
+    return [k for k in range(V) if k % 3 != batch_id % 3]
+
+
+class Recorder(LogitsProcessor):
+    """Makes tokens unlikely that the prefix already holds, and remembers the prefixes."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, input_ids, scores):
+        self.seen += input_ids.tolist()
+        scores = scores.clone()
+        scores[torch.arange(len(scores)), input_ids[:, -1]] -= 5.0
+        scores[torch.arange(len(scores)), input_ids.sum(dim=1) % V] += 2.0
+        return scores
+
+
+PROCESSORS = {
+    "repetition": {"repetition_penalty": 1.7},
+    "no repeated pairs": {"no_repeat_ngram_size": 2},
+    "bad words": {"bad_words_ids": [[3], [4, 9], [1, 0, 6]]},
+    "bias": {"sequence_bias": {(2,): 3.0, (5, 1): -4.0}},
+    "least length": {"min_new_tokens": 6, "eos_token_id": [0, 1, 2, 3, 5]},
+    "suppressed": {"suppress_tokens": [0, 7], "begin_suppress_tokens": [2, 9]},
+    "forced end": {"forced_eos_token_id": 4, "eos_token_id": 4},
+    "growing end": {"exponential_decay_length_penalty": (2, 1.5), "eos_token_id": 4},
+    "prompt": {"encoder_repetition_penalty": 2.0, "encoder_no_repeat_ngram_size": 2},
+    "allowed by row": {"prefix_allowed_tokens_fn": allowed_by_row},
+}
+
+
+class TestProcessors:
+    @pytest.mark.parametrize("name", PROCESSORS)
+    @pytest.mark.parametrize("prompts", [PROMPTS[2:3], PROMPTS[:3]], ids=len)
+    def test_greedy_output_is_that_of_plain_generation(self, name, prompts):
+        options = PROCESSORS[name]
+        expected = plain(llama(), prompts, 10, **options).tolist()
+        found = drafted(llama(), prompts, 10, near(), tree=[2, 1, 1], **options)
+        assert found.tolist() == expected
+
+    @pytest.mark.parametrize("name", PROCESSORS)
+    def test_they_change_drafts_alike(self, name):
+        # Then equal models agree as ever.
+        target, draft_model = llama(), copy.deepcopy(llama())
+        with forwards(target) as count:
+            found = drafted(
+                target, PROMPTS[:3], 10, draft_model, num_drafts=1, depth=4, **PROCESSORS[name]
+            )
+        assert count(target) == -(-(found.shape[1] - 6) // 5)
+
+    def test_one_of_ones_own(self):
+        for prompts in (PROMPTS[:1], PROMPTS[:3]):
+            first, second = Recorder(), Recorder()
+            expected = plain(llama(), prompts, 10, logits_processor=[first])
+            found = drafted(llama(), prompts, 10, near(), tree=[2, 2], logits_processor=[second])
+            assert found.tolist() == expected.tolist()
+            # It has seen all prefixes of the output, and none that is not drafted from one.
+            assert {tuple(ids) for ids in first.seen} <= {tuple(ids) for ids in second.seen}
+            texts = [row.tolist() for row in found]
+            for ids in second.seen:
+                agreed = max(
+                    next((k for k, (a, b) in enumerate(zip(ids, t)) if a != b), len(ids))  # noqa: B905
+                    for t in texts
+                )
+                assert len(ids) - agreed <= 2
+
+    def test_warpers_bound_what_is_emitted(self):
+        output = drafted(
+            llama(), PROMPTS, 14, near(), do_sample=True, seed=0, top_k=2, temperature=1.5
+        )
+        for prompt, row in zip(PROMPTS, new_tokens(output, PROMPTS), strict=True):
+            prefix = list(prompt)
+            for token in row:
+                assert token in fresh_logits(llama(), prefix).topk(2).indices
+                prefix.append(token)
+
+
+# --- other draft models ---------------------------------------------------------------------------
+
+NGRAMS = NGramModel(np.arange(400) ** 2 % V, V, 3)
+ORDER = [7, -1, 3, 0, 11, 10, 1, 2, 4]  # what nine draft tokens are in the target's vocabulary
+
+
+class TestDraftModels:
+    @pytest.mark.parametrize(
+        "draft_model",
+        [
+            NGRAMS,
+            TableModel(np.full((V, V), 1.0 / V)),
+            MappedModel(NGramModel(np.arange(50) % 9, 9, 2), ORDER, V),
+        ],
+        ids=["ngram", "table", "mapped"],
+    )
+    def test_models_of_the_library(self, draft_model):
+        expected = plain(llama(), PROMPTS).tolist()
+        for draft in ("without_replacement", "top_k"):
+            found = drafted(
+                llama(), PROMPTS, 14, draft_model, draft=draft, verifier="optimal", tree=[3, 2]
+            )
+            assert found.tolist() == expected
+
+    def mapped(self, **options):
+        small = llama(5, 9)
+        ways = (
+            {"draft_model": small, "target_token_ids": ORDER},
+            {"draft_model": MappedModel(CausalLM(small), ORDER, V, **options)},
+        )
+        return small, ways if not options else ways[1:]
+
+    @pytest.mark.parametrize("prompts", [[[7, 3, 0]], [[7, 3, 0], [11, 10], [1, 2, 4, 7]]], ids=len)
+    def test_another_vocabulary(self, prompts):
+        small, ways = self.mapped()
+        outputs = []
+        for way in ways:
+            with forwards(llama(), small) as count:
+                found = drafted(llama(), prompts, 12, tree=[2, 1], **way)
+            assert found.tolist() == plain(llama(), prompts, 12).tolist()
+            assert count(small) == 2 * count(llama()) - (count(llama()) * 3 > 12)  # the last level
+            outputs.append(drafted(llama(), prompts, 12, do_sample=True, seed=1, **way).tolist())
+        assert outputs[0] == outputs[1]
+
+    def test_prefixes_with_unknown_tokens(self):
+        # Token 9 has no counterpart: it is left out, or read as another token.
+        for options in ({}, {"unknown_token_id": 1}):
+            _, ways = self.mapped(**options)
+            for way in ways:
+                found = drafted(llama(), [[7, 9, 3], [3, 9]], 10, tree=[2, 2], **way)
+                assert found.tolist() == plain(llama(), [[7, 9, 3], [3, 9]], 10).tolist()
+
+    def test_nothing_left_to_read(self):
+        _, ways = self.mapped()
+        for way in ways:
+            with pytest.raises(InvalidTokenError, match="unknown_token_id"):
+                drafted(llama(), [[9, 9]], 4, **way)
+
+    def test_batch_scheme(self):
+        options = {"scheme": "batch", "draft": "with_replacement", "num_drafts": 3, "depth": 3}
+        found = drafted(llama(), PROMPTS, 14, near(), **options)
+        assert found.tolist() == plain(llama(), PROMPTS).tolist()
+
+    def test_target_drafts_for_itself(self):
+        found = drafted(llama(), PROMPTS, 14, llama())
+        assert found.tolist() == plain(llama(), PROMPTS).tolist()
+
+    def test_example_of_the_documentation(self):
+        for thing in (multi_draft, CausalLM):
+            code = inspect.getdoc(thing).split("::\n")[1]
+            names = {
+                "target": llama(),
+                "draft_model": near(),
+                "input_ids": torch.tensor([[5, 1, 7]]),
+                "prompt_ids": [5, 1, 7],
+            }
+            exec(textwrap.dedent(code), names)
+            assert "output" in names or names["result"].target_calls < 8
+            assert names.get("output", torch.zeros(1, 11)).shape == (1, 11)
+
+
+class TestCausalLM:
+    def test_generate_of_the_library(self):
+        class Fresh:
+            vocab_size = V
+
+            def __init__(self, model):
+                self._model = model
+
+            def logits(self, prefixes):
+                return [fresh_logits(self._model, prefix).numpy() for prefix in prefixes]
+
+        target, draft_model = llama(), near()
+        options = {"tree": [3, 2, 1], "max_new_tokens": 20, "rng": 3}
+        with forwards(target, draft_model) as count:
+            found = mdsd.decoding.generate(
+                CausalLM(target), CausalLM(draft_model), [5, 1, 7], **options
+            )
+        assert count(target) == found.target_calls
+        assert count(draft_model) == found.draft_calls
+        expected = mdsd.decoding.generate(Fresh(target), Fresh(draft_model), [5, 1, 7], **options)
+        assert found.token_ids.tolist() == expected.token_ids.tolist()
+
+    def test_any_prefixes_in_any_order(self):
+        model = CausalLM(double(llama()))
+        rng = np.random.default_rng(0)
+        prefix = [1]
+        for _ in range(25):
+            cut = rng.integers(1, len(prefix) + 1)
+            prefix = prefix[:cut] + rng.integers(0, V, size=rng.integers(0, 4)).tolist()
+            asked = [prefix[: rng.integers(1, len(prefix) + 1)] for _ in range(2)] + [
+                prefix + rng.integers(0, 2, size=rng.integers(0, 4)).tolist() for _ in range(3)
+            ]
+            found = model.logits(asked)
+            expected = [fresh_logits(model.model, each).float().numpy() for each in asked]
+            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+    def test_new_tokens_only_are_read(self):
+        lengths = []
+        target = llama()
+        hook = target.register_forward_hook(
+            lambda model, inputs, keywords, output: lengths.append(keywords["input_ids"].shape[1]),
+            with_kwargs=True,
+        )
+        model = CausalLM(target)
+        model.logits([[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, 5, 6]])
+        model.logits([[1, 2, 3, 5, 6, 7]])
+        model.logits([[1, 2, 3, 5, 6, 7, 8], [1, 2, 3, 5, 6, 7, 9]])
+        hook.remove()
+        assert lengths == [6, 1, 2]
+
+    def test_form(self):
+        model = CausalLM(llama())
+        assert isinstance(model, mdsd.decoding.Model)
+        assert model.vocab_size == V
+        assert model.logits([[1], [2]]).dtype == np.float32
+        assert model.logits([]).shape == (0, V)
+        with pytest.raises(InvalidTokenError, match="no token"):
+            model.logits([[1], []])
+
+
+# --- what is not supported ------------------------------------------------------------------------
+
+
+class Silent(LogitsProcessor):
+    def __call__(self, input_ids, scores):
+        return torch.full_like(scores, -torch.inf)
+
+
+def unsupported_models():
+    base = {**SIZES, "vocab_size": V}
+    yield "T5", T5ForConditionalGeneration, T5Config, {
+        **base, "d_model": 16, "d_kv": 8, "num_layers": 1, "num_heads": 2, "d_ff": 16,
+        "decoder_start_token_id": 0,
+    }, "encoder-decoder"  # fmt: skip
+    yield "Mistral", MistralForCausalLM, MistralConfig, {
+        **base, "intermediate_size": 16, "num_key_value_heads": 2, "sliding_window": 4,
+    }, "sliding"  # fmt: skip
+    yield "Mamba", MambaForCausalLM, MambaConfig, {**base, "state_size": 4}, "recurrent"
+    yield "Mpt", MptForCausalLM, MptConfig, {
+        "vocab_size": V, "d_model": 16, "n_heads": 2, "n_layers": 1,
+    }, "position_ids"  # fmt: skip
+    yield "headless", LlamaModel, LlamaConfig, {**base, "intermediate_size": 16}, "head"
+
+
+UNSUPPORTED = {name: rest for name, *rest in unsupported_models()}
+
+
+class TestRefused:
+    """One line that says what is not supported, before any forward."""
+
+    def refused(self, error, words, target=None, prompts=PROMPTS, **options):
+        target = llama() if target is None else target
+        options = {"draft_model": near(), **options}
+        models = [target, options["draft_model"]]
+        models = [model for model in models if isinstance(model, torch.nn.Module)]
+        with (
+            forwards(*models) as count,
+            pytest.raises(MdsdError, match=words) as caught,
+        ):
+            drafted(target, prompts, 5, **options)
+        assert type(caught.value) is error
+        assert "\n" not in str(caught.value)
+        assert [count(model) for model in models] == [0] * len(models)
+
+    @pytest.mark.parametrize("name", UNSUPPORTED)
+    def test_models(self, name):
+        kind, config, options, words = UNSUPPORTED[name]
+        model = build(kind, config, 0, **options) if name != "Mpt" else kind(config(**options))
+        if name != "T5":
+            self.refused(UnsupportedError, f"draft_model .*{words}", draft_model=model)
+        if hasattr(model, "generate") and name != "T5":
+            self.refused(UnsupportedError, f"target .*{words}", target=model)
+        with pytest.raises(UnsupportedError, match=words):
+            CausalLM(model)
+
+    def test_encoder_decoder_target(self):
+        kind, config, options, words = UNSUPPORTED["T5"]
+        model = build(kind, config, 0, **options)
+        decoder = []
+        model.decoder.register_forward_hook(lambda *arguments: decoder.append(1))
+        with pytest.raises(UnsupportedError, match=words):
+            drafted(model, PROMPTS, 5, near())
+        assert decoder == []
+
+    @pytest.mark.parametrize("name", ["flash_attention_2", "flex_attention", "paged|sdpa"])
+    def test_attention_without_masks(self, name, monkeypatch):
+        model = copy.deepcopy(llama())
+        model.config._attn_implementation = name
+        self.refused(UnsupportedError, f"target .*{name.split('|')[0]}.*4-D", target=model)
+        self.refused(
+            UnsupportedError, f"draft_model .*{name.split('|')[0]}.*4-D", draft_model=model
+        )
+
+    def test_static_cache(self):
+        self.refused(UnsupportedError, "Static", cache_implementation="static")
+        own = StaticCache(config=llama().config, max_cache_len=64)
+        self.refused(UnsupportedError, "Static", prompts=PROMPTS[:1], **{CACHE: own})
+
+    def test_other_caches(self):
+        self.refused(UnsupportedError, "use_cache", use_cache=False)
+        filled = DynamicCache(config=llama().config)
+        with torch.no_grad():
+            llama()(torch.tensor([[1, 2]]), **{CACHE: filled})
+        self.refused(UnsupportedError, "already holds 2", prompts=PROMPTS[:1], **{CACHE: filled})
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"num_beams": 2}, "beam_search"),
+            ({"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
+            ({"return_dict_in_generate": True, "output_logits": True}, "output_logits"),
+            ({"guidance_scale": 1.5}, "ClassifierFreeGuidance"),
+            ({"position_ids": torch.arange(6).expand(4, -1) + 1}, "position_ids"),
+            ({"verifier": "kseq"}, "kseq.*without_replacement"),
+            ({"draft": "greedy"}, "rrs.*greedy"),
+        ],
+        ids=lambda part: next(iter(part)) if isinstance(part, dict) else "",
+    )
+    def test_settings(self, options, words):
+        self.refused(UnsupportedError, words, **options)
+
+    def test_watermark_with_a_state(self):
+        config = transformers.SynthIDTextWatermarkingConfig(keys=[1, 2, 3], ngram_len=2)
+        self.refused(UnsupportedError, "SynthID.*state", watermarking_config=config)
+
+    def test_other_inputs(self):
+        embedded = llama().get_input_embeddings()(torch.tensor([[1, 2]]))
+        with pytest.raises(UnsupportedError, match="inputs_embeds"):
+            llama().generate(
+                inputs_embeds=embedded,
+                max_new_tokens=3,
+                custom_generate=multi_draft,
+                draft_model=near(),
+            )
+
+    def test_vocabularies(self):
+        self.refused(InvalidDistributionError, "draft_model has 9", draft_model=llama(5, 9))
+        self.refused(
+            InvalidTokenError,
+            r"target_token_ids has shape \(8,\)",
+            draft_model=llama(5, 9),
+            target_token_ids=ORDER[:8],
+        )
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"draft_model": None}, "draft_model is missing"),
+            ({"draft_model": "gpt2"}, "draft_model is str"),
+            ({"draft_model": [near()]}, "draft_model"),
+            ({"draft_model": near(), "draft": "independent"}, "list of models"),
+            ({"verifier": "rss"}, "did you mean 'rrs'"),
+            ({"draft": "top"}, "draft is 'top'"),
+            ({"tree": [2, 0]}, r"tree\[1\] is 0"),
+            ({"num_drafts": 0}, "num_drafts is 0"),
+            ({"scheme": "forest"}, "scheme is 'forest'"),
+            ({"seed": 1, "rng": 2}, "rng and seed"),
+            ({"seed": -1}, "seed is -1"),
+            ({"generator": True}, "generator is True"),
+            ({"rng": 0.5}, r"rng is 0\.5"),
+        ],
+        ids=str,
+    )
+    def test_arguments(self, options, words):
+        self.refused(InvalidArgumentError, words, **options)
+
+    def test_empty_rows(self):
+        with pytest.raises(InvalidTokenError, match="row 1"):
+            llama().generate(
+                torch.tensor([[1, 2], [3, 4]]),
+                attention_mask=torch.tensor([[0, 1], [0, 0]]),
+                max_new_tokens=3,
+                custom_generate=multi_draft,
+                draft_model=near(),
+            )
+
+    def test_padding_that_is_not_set(self):
+        class Never(StoppingCriteria):
+            def __call__(self, input_ids, scores, **others):
+                return torch.full((len(input_ids),), False)
+
+        options = {"stopping_criteria": [Never()], "pad_token_id": None}
+        self.refused(InvalidArgumentError, "pad_token_id", **options)
+        assert drafted(llama(), PROMPTS[:1], 3, near(), **options).shape == (1, 6)
+
+    def test_without_generate(self):
+        with pytest.raises(InvalidArgumentError, match="generation_config"):
+            multi_draft(llama(), torch.tensor([[1]]), draft_model=near())
+
+    def test_nothing_left_to_emit(self):
+        with pytest.raises(InvalidDistributionError, match="empty support"):
+            drafted(llama(), PROMPTS, 3, near(), logits_processor=[Silent()])
+
+    def test_a_model_that_does_not_use_its_cache(self):
+        model = copy.deepcopy(llama())
+        original = model.forward
+
+        def forward(**arguments):
+            del arguments[CACHE]
+            arguments["use_cache"] = False
+            return original(**arguments)
+
+        model.forward = forward
+        with pytest.raises(UnsupportedError, match="0 slots in its cache after reading"):
+            drafted(llama(), PROMPTS, 3, model)
+
+    def test_not_a_model(self):
+        with pytest.raises(InvalidArgumentError, match="model is NGramModel"):
+            CausalLM(NGRAMS)
+
+
+def test_importing_the_adapter_imports_nothing_heavy():
+    import subprocess
+    import sys
+
+    code = (
+        "import mdsd.decoding.transformers, sys; "
+        "sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
