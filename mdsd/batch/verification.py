@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -262,8 +262,10 @@ def _count_drafts(draft_token_ids: Any, draft: str, models: int | None) -> int:
     return int(shape[1])
 
 
+@lru_cache(maxsize=8)
 def _example_draft(draft: str, num_drafts: int, vocab_size: int) -> DraftDistribution:
     """Make some draft distribution of the kind: what does not depend on its probabilities."""
+    # Kept, because making one may take longer than the verification of a row.
     uniform = np.full(max(vocab_size, num_drafts, 2), 1.0)
     uniform /= len(uniform)
     several = draft == IndependentDrafts.name

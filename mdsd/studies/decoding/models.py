@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -167,7 +169,8 @@ def _load(kind: Any, folder: Path, **options: Any) -> Any:
             raise InvalidArgumentError(f"{folder}: holds {len(files)} GGUF files; expected one")
         options["gguf_file"] = files[0].name
     try:
-        return kind.from_pretrained(folder, local_files_only=True, **options)
+        with redirect_stderr(io.StringIO()):  # bars that know no other way to be turned off
+            return kind.from_pretrained(folder, local_files_only=True, **options)
     except Exception as error:  # of any class, as the file decides which code reads it
         raise InvalidArgumentError(f"{folder}: cannot be loaded: {one_line(error)}") from None
 
