@@ -38,8 +38,8 @@ class TraversalVerification(StepVerification):
     and q becomes the law of its next draft: the same with replacement, without the deleted token
     where drafts are drawn without. A parent without children left is a leaf itself. Children come
     in draft order, each with all that is below it before the next one, so that leaves may have
-    different depths; those below a node of weight 0 need no test. Given the path to it, a node is
-    accepted, or one below it, with the weight that it was first given.
+    different depths; what is below a node of weight 0 is passed over. Given the path to it, a node
+    is accepted, or one below it, with the weight that it was first given.
 
     On a chain this is block verification. Only rows of nodes whose children are tested, or at which
     the last token is emitted, are asked for.
@@ -101,19 +101,14 @@ class _Visit:
         return self._tree.target_probs[self.node]
 
     def next_child(self) -> _Visit | None:
-        """Visit the next child that may be accepted; None if there is none."""
-        while self.weight > 0.0:
-            child = next(self._children, None)
-            if child is None:
-                break
-            self._draft_probs = next(self._draft_laws)
-            token = self._tree.token_ids[child]
-            probs = float(self.target_probs[token]), float(self._draft_probs[token])
-            weight = child_weight(self.weight, *probs)
-            if weight > 0.0:
-                return _Visit(self._tree, child, weight)
-            self.delete_child()
-        return None
+        """Visit the next child; None if there is none, or none that can be accepted."""
+        child = next(self._children, None) if self.weight > 0.0 else None
+        if child is None:
+            return None
+        self._draft_probs = next(self._draft_laws)
+        token = self._tree.token_ids[child]
+        probs = float(self.target_probs[token]), float(self._draft_probs[token])
+        return _Visit(self._tree, child, child_weight(self.weight, *probs))
 
     def delete_child(self) -> None:
         """Take what the child visited last could have emitted from the law."""

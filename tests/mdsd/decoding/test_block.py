@@ -66,16 +66,16 @@ class TestLossless:
     def test_plain(self, draft, shape):
         assert distance(law_of(draft, tree=SHAPES[shape]), expected_law()) <= EXACT
 
-    @each_case
+    @pytest.mark.parametrize("draft", DRAFTS)
+    @pytest.mark.parametrize("shape", UNEVEN)
     def test_top_k(self, draft, shape):
         law = law_of(draft, tree=SHAPES[shape], top_k=2)
         assert distance(law, expected_law(top_k=2)) <= EXACT
 
     @each_case
-    @pytest.mark.parametrize("sides", ["draft", "target", "both"])
+    @pytest.mark.parametrize("sides", ["target", "both"])
     def test_zeros_ties_and_point_masses(self, draft, shape, sides):
-        target = TARGET if sides == "draft" else EdgeModel(5)
-        model = DRAFT_MODEL if sides == "target" else EdgeModel(6)
+        target, model = EdgeModel(5), DRAFT_MODEL if sides == "target" else EdgeModel(6)
         law = law_of(draft, model, target, tree=SHAPES[shape])
         assert distance(law, expected_law(target)) <= EXACT
 
@@ -85,10 +85,9 @@ class TestLossless:
         assert distance(law, expected_law()) <= EXACT
 
     @pytest.mark.parametrize("draft", ["with_replacement", "without_replacement", "greedy"])
-    @pytest.mark.parametrize("shape", ["chain", "wide"])
-    def test_four_tokens(self, draft, shape):
+    def test_four_tokens(self, draft):
         target, model = LARGER
-        law = law_of(draft, model, target, tree=SHAPES[shape])
+        law = law_of(draft, model, target)
         assert distance(law, expected_law(target)) <= EXACT
 
     @pytest.mark.parametrize("draft", ["with_replacement", "without_replacement", "greedy"])
@@ -255,12 +254,16 @@ class TestAccepted:
         found = accepted_law(TARGET, TARGET, PROMPT, draft=draft, tree=[2, 1], verifier="block")
         np.testing.assert_allclose(found, [0.0, 0.0, 1.0], rtol=0, atol=EXACT)
 
-    def test_a_token_drafted_beside_the_path_is_gone_on_from(self, monkeypatch):
-        pair = toy_pair(4)
-        options = {"draft": "with_replacement", "tree": [2, 2], "verifier": "block"}
-        longer = expected_accepted(*pair, [0], **options)
+    @pytest.mark.parametrize("tree", [[2, 1], [1, 2]], ids=str)
+    def test_a_token_drafted_beside_the_path_is_gone_on_from(self, monkeypatch, tree):
+        """Most often where the search for a lottery was stopped early, which stays lossless."""
+        verification = BlockVerification(max_iterations=1)
+        options = {"draft": "without_replacement", "tree": tree, "verifier": verification}
+        assert distance(law_of(**options), expected_law()) <= EXACT
+        longer = expected_accepted(*toy_pair(6), [0], **options)
         monkeypatch.setattr("mdsd.decoding.block._unused_child", lambda *_: None)
-        assert longer > expected_accepted(*pair, [0], **options) + 1e-4
+        assert distance(law_of(**options), expected_law()) <= EXACT
+        assert longer > expected_accepted(*toy_pair(6), [0], **options) + 1e-3
 
 
 class TestWithoutMassesInFull:
