@@ -1,4 +1,4 @@
-"""The command line: ``mdsd compare``, ``bound``, ``decode`` and ``verifiers``.
+"""The command line: ``mdsd compare``, ``bound``, ``decode``, ``simulate`` and the others.
 
 No logic of its own: options are checked, studies run, tables, files and plots made in
 `mdsd.studies`. Heavy imports stand inside the commands, so that help and version stay quick.
@@ -196,6 +196,49 @@ _DECODERS = (
     _OUTPUT,
     _JSON,
 )
+_SIMULATION = (
+    click.option("--vocab-size", type=int, metavar="N", help="Tokens of the chain.  [default: 8]"),
+    click.option("--horizon", type=int, metavar="N", help="Tokens to decode.  [default: 50]"),
+    click.option("--stationary", is_flag=True, help="The same chain at every position."),
+    _list_option(
+        "--batch-sizes", _INTEGERS, "Draft sequences of a round.  [default: 1,2,4,8,16,32,64]"
+    ),
+    _list_option(
+        "--epsilons",
+        _NUMBERS,
+        "Over-acceptances of biased decoding.  [default: 0,0.05,0.1,0.2,0.4]",
+    ),
+    click.option("--runs", type=int, metavar="N", help="Runs for each number.  [default: 100000]"),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of chain and runs."),
+    click.option(
+        "--output", type=_FOLDER, metavar="FOLDER", help="Write figures (PNG) and tables (CSV)."
+    ),
+    _JSON,
+)
+_PLANNING = (
+    click.argument("data", required=False),
+    click.option(
+        "--acceptance",
+        metavar="A,...|FILE",
+        help="Acceptance by rank, or a .csv or .json file with a line or list for each depth.",
+    ),
+    click.option("--budget", type=int, default=16, show_default=True, help="Most drafted nodes."),
+    click.option("--max-depth", type=int, metavar="N", help="Most levels."),
+    click.option("--max-branching", type=int, metavar="N", help="Most children of a node."),
+    click.option(
+        "--draft", metavar="NAME", help="With or without_replacement.  [default: without]"
+    ),
+    click.option("--draft-model", metavar="NAME", help="Draft model.  [default: the first]"),
+    click.option("--ranks", type=int, metavar="N", help="Ranks to measure.  [default: 8]"),
+    click.option("--temperature", type=float, help="0 is argmax.  [default: 1.0]"),
+    _TOP_K,
+    click.option("--top-p", type=float, help="Nucleus mass.  [default: 1.0]"),
+    click.option("--positions", type=int, metavar="N", help="Use the first N positions only."),
+    click.option("--seed", type=int, metavar="N", help="Seed of the measurement.  [default: 0]"),
+    _OUTPUT,
+    click.option("--plot", type=_FOLDER, metavar="FILE.png", help="Draw the tree."),
+    _JSON,
+)
 
 
 def _options(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
@@ -296,10 +339,8 @@ def decode(
     from mdsd.studies.decoding.runs import run_comparison, run_decode
     from mdsd.studies.decoding.settings import comparison_settings, decode_settings
     from mdsd.studies.decoding.tables import comparison_report, decode_report
-    from mdsd.studies.output import check_writable
 
-    if output is not None:
-        check_writable(output, (".csv", ".json"))
+    _check_files(output)
     models = choose_models(target, draft_model)
     settle = comparison_settings if compare else decode_settings
     settings = settle(models, **_renamed(options, plural=("draft", "verifier", "scheme")))
@@ -317,6 +358,78 @@ def decode(
 
 def _stream(piece: str) -> None:
     click.echo(piece, nl=False)
+
+
+@main.command("plan-tree")
+@_options(*_PLANNING)
+def plan_tree(
+    data: str | None,
+    acceptance: str | None,
+    budget: int,
+    max_depth: int | None,
+    max_branching: int | None,
+    as_json: bool,
+    output: Path | None,
+    plot: Path | None,
+    **options: Any,
+) -> None:
+    """Find the draft tree with the most expected tokens for a number of nodes.
+
+    Without --acceptance it is measured: how often rrs accepts each of several drafts, over the
+    positions of DATA, the name of an embedded data set (smollm2 if left out) or a path to an .npz
+    file.
+    """
+    from mdsd.studies.planning import acceptance as rates
+    from mdsd.studies.planning.plots import plan_figure
+    from mdsd.studies.planning.tables import plan_report
+    from mdsd.studies.planning.trees import plan_limits, planned_tree
+    from mdsd.studies.plots import to_png
+
+    _check_files(output, plot)
+    limits = plan_limits(budget=budget, max_depth=max_depth, max_branching=max_branching)
+    described = dict(vars(limits))
+    measuring = _renamed(options, plural=())
+    if acceptance is not None:
+        rates.refuse_measuring(data, measuring)
+        found = planned_tree(rates.given_acceptance(acceptance), limits)
+        described |= {"acceptance": acceptance}
+    else:
+        dataset = _load(data or "smollm2")
+        settings = rates.measuring_settings(dataset, **measuring)
+        described |= settings.describe(data or "smollm2")
+        with _progress_bar("positions") as progress:
+            measured = rates.measured_acceptance(dataset, settings, progress)
+        found = planned_tree(measured, limits)
+    more_files = {} if plot is None else {plot: to_png(plan_figure(found))}
+    report = plan_report(found)
+    _deliver(found.rows, described, report, as_json, output, more_files, **found.summary)
+
+
+@main.command()
+@_options(*_SIMULATION)
+def simulate(output: Path | None, as_json: bool, **options: Any) -> None:
+    """Set theory beside simulation: rejections, batches of draft sequences, biased decoding.
+
+    Target and draft are random Markov chains, drawn from the seed.
+    """
+    from mdsd.studies.output import tables_to_json, writable_folder, write_files
+    from mdsd.studies.simulation.files import FILE_NAMES, simulation_files
+    from mdsd.studies.simulation.runs import run_simulation
+    from mdsd.studies.simulation.settings import simulation_settings
+    from mdsd.studies.simulation.tables import simulation_report
+    from mdsd.studies.tables import print_report
+
+    settings = simulation_settings(**_renamed(options, plural=()))
+    with writable_folder(output, FILE_NAMES):
+        with _progress_bar("simulations") as progress:
+            found = run_simulation(settings, progress)
+        if output is not None:
+            files = simulation_files(found, settings)
+            write_files({output / name: content for name, content in files.items()})
+    if as_json:
+        click.echo(tables_to_json(found.tables, settings.describe()))
+    else:
+        print_report(simulation_report(found, settings))
 
 
 @main.command()
@@ -340,12 +453,7 @@ def _study(
     **options: Any,
 ) -> None:
     """Check everything, compute, write the files, and only then print."""
-    from mdsd.studies.output import check_writable
-
-    if output is not None:
-        check_writable(output, (".csv", ".json"))
-    if plot is not None:
-        check_writable(plot, (".png",))
+    _check_files(output, plot)
     dataset = _load(data)
     settings = settle(dataset, **_renamed(options, plural=("draft", "draft_model", "temperature")))
     described = settings.describe(data)
@@ -353,6 +461,16 @@ def _study(
         rows = run(dataset, settings, progress)
     more_files = {} if plot is None else {plot: draw(rows)}
     _deliver(rows, described, lay_out(rows, settings.positions), as_json, output, more_files)
+
+
+def _check_files(output: Path | None, plot: Path | None = None) -> None:
+    """Refuse files that could not be written, before anything is computed for them."""
+    from mdsd.studies.output import check_writable
+
+    if output is not None:
+        check_writable(output, (".csv", ".json"))
+    if plot is not None:
+        check_writable(plot, (".png",))
 
 
 def _deliver(

@@ -1046,6 +1046,25 @@ def decoding_rows() -> Iterator[list[Row]]:
             values,
         )
 
+    biased = decoding.BiasedVerification
+    refused = InvalidArgumentError
+    yield rows("decoding.BiasedVerification", "epsilon", biased, refused, TOLERANCES)
+    yield rows(
+        "decoding.BiasedVerification",
+        "redraw",
+        lambda redraw: biased(0.1, redraw=redraw),
+        refused,
+        names("draft", optmal="optimal"),
+    )
+    yield rows(
+        "decoding.BiasedVerification.check",
+        "laws",
+        biased(0.1).check,
+        UnsupportedError,
+        {"two_drafts": ([mdsd.WithReplacement(P, 2)], "'biased'", "2 drafts")},
+        named="num_drafts",
+    )
+
     square: Values = {
         **{kind: PROBS[kind] for kind in NOT_NUMBERS},
         "vector": (P, "(3,)"),

@@ -1,4 +1,4 @@
-"""The README's code runs and prints what the README says."""
+"""The code of the README and of the pages in docs/ runs and prints what stands below it."""
 
 import contextlib
 import io
@@ -12,14 +12,23 @@ import pytest
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```\n)?", re.DOTALL | re.MULTILINE)
-EXAMPLES = BLOCK.findall(README.read_text(encoding="utf-8"))
+PAGES = (README, *sorted((README.parent / "docs").glob("*.md")))
+EXAMPLES = {page: BLOCK.findall(page.read_text(encoding="utf-8")) for page in PAGES}
 
 
-def test_there_are_examples():
-    assert len(EXAMPLES) >= 4
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_there_are_examples(page):
+    assert len(EXAMPLES[page]) >= 4
 
 
-@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=range(len(EXAMPLES)))
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        pytest.param(*block, id=f"{page.stem}-{place}")
+        for page, blocks in EXAMPLES.items()
+        for place, block in enumerate(blocks)
+    ],
+)
 def test_example_prints_what_stands_below_it(code, printed):
     seen = io.StringIO()
     with contextlib.redirect_stdout(seen):

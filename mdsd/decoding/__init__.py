@@ -1,9 +1,10 @@
 """Decoders: text from a target and a draft model, with any draft distribution and verifier.
 
 `generate` runs one over objects with `vocab_size` and `logits` (see `Model`). A step drafts a tree
-of tokens (`decoder`), scores it in one call of the target (`drafted`) and verifies it (`steps`,
-`levels`). What it leaves to chance it asks of one object (`choices`), so that its exact law can be
-followed branch by branch (`enumeration`, `mdsd.testing.sequence_law`).
+of tokens (`decoder`), scores it in one call of the target (`drafted`) and verifies it (`steps`):
+with any one-step verifier (`levels`), or whole paths at once (`block`, `traversal`). What it leaves
+to chance it asks of one object (`choices`), so that its exact law can be followed branch by branch
+(`enumeration`, `mdsd.testing.sequence_law`).
 
 `layouts` verifies in the arrays of serving engines; `transformers` and `economize` plug into the
 decoders of those packages.
@@ -14,6 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
+from mdsd.decoding.biased import BiasedVerification
 from mdsd.decoding.embedded import EmbeddedPair, PieceVocabulary, embedded_pair
 from mdsd.decoding.generation import DecodeResult, DecodeSeconds, generate
 from mdsd.decoding.models import Model, TableModel
@@ -22,6 +24,7 @@ from mdsd.decoding.vocabulary import MappedModel, map_vocabulary
 from mdsd.trees import TreeShape
 
 __all__ = [
+    "BiasedVerification",
     "DecodeResult",
     "DecodeSeconds",
     "EmbeddedPair",

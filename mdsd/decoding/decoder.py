@@ -160,7 +160,7 @@ def make_decoder(
     draft_model: Model | Sequence[Model],
     *,
     draft: str = "without_replacement",
-    verifier: str | Verifier = "rrs",
+    verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
     tree: Any = None,

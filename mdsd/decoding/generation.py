@@ -17,6 +17,7 @@ from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import make_decoder, read_prompt
 from mdsd.decoding.models import Model
 from mdsd.decoding.sampling import LogitsProcessor
+from mdsd.decoding.steps import StepVerification
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
 
@@ -88,7 +89,7 @@ def generate(
     *,
     max_new_tokens: int,
     draft: str = "without_replacement",
-    verifier: str | Verifier = "rrs",
+    verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
     tree: Any = None,
@@ -116,8 +117,11 @@ def generate(
     draft : str, default "without_replacement"
         Draft distribution at each node: ``with_replacement``, ``without_replacement``,
         ``independent``, ``greedy``, ``spechub`` or ``top_k``.
-    verifier : str or Verifier, default "rrs"
-        A one-step verifier, which is used level by level, or its name as for `get_verifier`.
+    verifier : str, Verifier or StepVerification, default "rrs"
+        A one-step verifier, which is used level by level, or its name as for `get_verifier`. Or one
+        that decides about whole paths and accepts more: ``block`` (`BlockVerification`, never below
+        ``optimal`` level by level) or ``traversal`` (`TraversalVerification`, for drafts with or
+        without replacement and independent ones).
     num_drafts, depth : int, default 3 and 4
         Children of each node and depth of the tree; a single draft makes it a chain.
     tree : list of int, TreeShape, or object with a ``tree`` attribute, optional
@@ -159,9 +163,10 @@ def generate(
     Notes
     -----
     Each step drafts a tree, one batched call of the draft model for each level; scores it in one
-    call of the target; and verifies it level by level (`LevelVerification`). An accepted path is
-    followed by one token more. The law of the output is exactly that of sampling from the target
-    token by token: `mdsd.testing.sequence_law` computes it by following every branch.
+    call of the target; and verifies it, level by level (`LevelVerification`) unless `verifier` is
+    about paths. An accepted path is followed by one token more. The law of the output is exactly
+    that of sampling from the target token by token: `mdsd.testing.sequence_law` computes it by
+    following every branch. The one exception is `BiasedVerification`, which has to be asked for.
 
     Where a draft distribution needs more tokens than the draft model gives positive probability, as
     at temperature 0, a node gets fewer children.

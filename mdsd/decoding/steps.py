@@ -32,6 +32,8 @@ class StepOutcome:
 class StepVerification(ABC):
     """A rule that turns a drafted tree into tokens whose law is that of the target.
 
+    `BiasedVerification` alone is not lossless; there is no other way to ask for bias.
+
     Called with a `DraftedTree` and the `Choices` to ask for every random decision, it returns a
     `StepOutcome`.
     """

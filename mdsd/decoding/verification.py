@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mdsd._arguments import check_name
+from mdsd.decoding.biased import BiasedVerification
 from mdsd.decoding.block import BlockVerification
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.traversal import TraversalVerification
+from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
 __all__ = ["PATH_VERIFICATIONS", "step_verification"]
@@ -20,7 +20,7 @@ PATH_VERIFICATIONS: dict[str, type[StepVerification]] = {
 """Verifications that decide about whole paths, by name."""
 
 
-def step_verification(verifier: Any) -> StepVerification:
+def step_verification(verifier: str | Verifier | StepVerification) -> StepVerification:
     """Give the verification that a decoder's ``verifier`` argument means.
 
     Parameters
@@ -36,7 +36,7 @@ def step_verification(verifier: Any) -> StepVerification:
     Raises
     ------
     InvalidArgumentError
-        If the name is not known.
+        If the name is not known, or asks for bias without saying how much.
 
     Examples
     --------
@@ -47,6 +47,11 @@ def step_verification(verifier: Any) -> StepVerification:
         return verifier
     if isinstance(verifier, Verifier):
         return LevelVerification(verifier)
+    if isinstance(verifier, str) and verifier == BiasedVerification.name:
+        raise InvalidArgumentError(
+            "verifier is 'biased', which is not lossless: expected "
+            "mdsd.decoding.BiasedVerification(epsilon=...), which says how biased it is"
+        )
     name = check_name("verifier", verifier, (*verifier_names(), *PATH_VERIFICATIONS))
     kind = PATH_VERIFICATIONS.get(name)
     return LevelVerification(get_verifier(name)) if kind is None else kind()

@@ -6,18 +6,25 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mdsd._version import __version__
 from mdsd.errors import InvalidArgumentError
-from mdsd.studies.rows import BoundRow, CompareRow, DecoderRow, columns, record
+from mdsd.studies.rows import Row, columns, record
 
-__all__ = ["check_writable", "to_csv", "to_json", "write_files"]
+__all__ = [
+    "check_writable",
+    "tables_to_json",
+    "to_csv",
+    "to_json",
+    "writable_folder",
+    "write_files",
+]
 
-Rows = Sequence[CompareRow] | Sequence[BoundRow] | Sequence[DecoderRow]
+Rows = Sequence[Row]
 
 
 def to_json(rows: Rows, settings: Mapping[str, Any], **more: Any) -> str:
@@ -36,11 +43,16 @@ def to_json(rows: Rows, settings: Mapping[str, Any], **more: Any) -> str:
       "rows": []
     }
     """
+    return tables_to_json({"rows": rows}, settings, **more)
+
+
+def tables_to_json(tables: Mapping[str, Rows], settings: Mapping[str, Any], **more: Any) -> str:
+    """Write several tables as `to_json` writes one, each under its name."""
     report = {
         "version": __version__,
         "settings": dict(settings),
         **more,
-        "rows": [record(row) for row in rows],
+        **{name: [record(row) for row in rows] for name, rows in tables.items()},
     }
     return json.dumps(report, indent=2, allow_nan=False)
 
@@ -83,6 +95,42 @@ def check_writable(path: Path, endings: Iterable[str]) -> None:
         temporary.unlink()
     except OSError as error:
         raise InvalidArgumentError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def writable_folder(path: Path | None, names: Iterable[str]) -> Iterator[None]:
+    """Make a folder that takes files of these names, unless it is there.
+
+    One made here is removed again if the block fails.
+
+    Parameters
+    ----------
+    path : path or None
+        None for no folder and no files.
+    names : iterable of str
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is something else in its place, it cannot be made, or a file could not be written.
+    """
+    if path is None:
+        yield
+        return
+    made = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
+    try:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidArgumentError(f"{path}: cannot be a folder: {error.strerror}") from None
+        for name in names:
+            check_writable(path / name, [Path(name).suffix])
+        yield
+    except BaseException:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["bound_figure", "compare_figure", "to_png"]
+__all__ = ["STYLE", "bound_figure", "compare_figure", "to_png"]
 
 # Okabe and Ito's colours, told apart with all kinds of colour vision; black is the bound's.
 # Verifiers take them in the order of the registry: the pale one falls to the one rarely drawn.
 _COLOURS = ("#F0E442", "#56B4E9", "#009E73", "#0072B2", "#E69F00", "#CC79A7", "#999999", "#D55E00")
 _BOX_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#999999")
 _MARKERS = "os^Dv<>Pp*hX"
-_STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "font.size": 9.0}
+STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "font.size": 9.0}
 _PANEL_WIDTH, _PANEL_HEIGHT, _MOST_COLUMNS = 3.4, 2.7, 3
 
 
@@ -49,7 +49,7 @@ def compare_figure(rows: Sequence[CompareRow]) -> Figure:
     # A panel without a number says nothing, unless it is the only one.
     panels = [(title, panel) for title, panel in panels if _has_numbers(panel)] or panels[:1]
     names = _stable_names(rows)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure, axes = _grid(len(panels))
         for axis, (title, panel) in zip(axes, panels, strict=True):
             axis.set_title(title, fontsize=9)
@@ -81,7 +81,7 @@ def bound_figure(rows: Sequence[BoundRow]) -> Figure:
     counts = sorted({row.num_drafts for row in rows})
     panels = [(title, [row for row in group if row.values]) for title, group in titled_groups(rows)]
     panels = [(title, panel) for title, panel in panels if panel] or [(panels[0][0], [])]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure, axes = _grid(len(panels), width=7.6, height=3.6, most_columns=1)
         for axis, (title, panel) in zip(axes, panels, strict=True):
             axis.set_title(title, fontsize=9)

@@ -37,7 +37,12 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class CompareRow:
+class Row:
+    """One line of a table: its fields are the columns, but for those that are marked as none."""
+
+
+@dataclass(frozen=True)
+class CompareRow(Row):
     """Acceptance of one verifier, averaged over positions.
 
     Attributes
@@ -79,7 +84,7 @@ class CompareRow:
 
 
 @dataclass(frozen=True)
-class BoundRow:
+class BoundRow(Row):
     """Acceptance bound of one draft distribution over positions.
 
     Attributes
@@ -115,7 +120,7 @@ class BoundRow:
 
 
 @dataclass(frozen=True)
-class DecoderRow:
+class DecoderRow(Row):
     """What a decoder made of its drafts, over the runs of all seeds.
 
     Attributes
@@ -161,9 +166,6 @@ class DecoderRow:
     target_seconds: float
     verification_seconds: float
     verification_share: float
-
-
-Row = CompareRow | BoundRow | DecoderRow
 
 
 def columns(kind: type[Row]) -> tuple[str, ...]:

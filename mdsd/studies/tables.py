@@ -20,6 +20,7 @@ __all__ = [
     "Paragraph",
     "bound_report",
     "compare_report",
+    "counted",
     "plain_table",
     "print_report",
     "titled_groups",
@@ -164,7 +165,7 @@ def plain_table(*names: str) -> Table:
     """Make a table with these columns: words to the left, all else to the right, nothing folded."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in names:
-        words = name in ("draft distribution", "verifier", "tree")
+        words = name in ("draft distribution", "verifier", "tree", "quantity", "setting")
         table.add_column(
             name,
             justify="left" if words else "right",
@@ -173,6 +174,17 @@ def plain_table(*names: str) -> Table:
             max_width=19 if words else None,
         )
     return table
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "run"), counted(2_000, "run")
+    ('1 run', '2,000 runs')
+    """
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
 def _mean(row: Row, mean: float | None, stderr: float | None) -> Text:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from mdsd.studies.decoding.settings import DecodeSettings, shown_tree
 from mdsd.studies.rows import DecoderRow
-from mdsd.studies.tables import Paragraph, plain_table
+from mdsd.studies.tables import Paragraph, counted, plain_table
 
 __all__ = ["comparison_report", "decode_report"]
 
@@ -40,7 +40,7 @@ def decode_report(row: DecoderRow) -> RenderableType:
     scheme = "chains" if row.scheme == "batch" else "tree"
     lines = (
         f"{row.verifier}, {row.draft}, {scheme} {shown_tree(row.tree, row.scheme)}",
-        f"{_counted(row.tokens, 'token')} in {_counted(row.target_calls, 'call')} of the target: "
+        f"{counted(row.tokens, 'token')} in {counted(row.target_calls, 'call')} of the target: "
         f"{row.tokens_per_target_call:.2f} per call",
         f"{total:.2f} s: {spent}",
     )
@@ -79,7 +79,7 @@ def comparison_report(rows: Sequence[DecoderRow], settings: DecodeSettings) -> R
     runs, tokens = len(settings.seeds), settings.max_new_tokens
     nodes = max(row.num_nodes for row in rows)
     notes = [
-        f"{_counted(runs, 'run')} of {_counted(tokens, 'token')} each"
+        f"{counted(runs, 'run')} of {counted(tokens, 'token')} each"
         + (", ± standard error over runs" if runs > 1 else "")
         + f"; at most {nodes} tokens drafted for a call of the target; d: share of steps that "
         "accept a draft at that depth; verify: share of the time. Trees: children of a node by "
@@ -88,7 +88,3 @@ def comparison_report(rows: Sequence[DecoderRow], settings: DecodeSettings) -> R
     if settings.unused:
         notes.append(f"not for this tree and these drafts: {', '.join(settings.unused)}")
     return Group(table, "", *(Paragraph(note, "dim") for note in notes))
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' if count != 1 else ''}"

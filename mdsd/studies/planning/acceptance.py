@@ -1,0 +1,324 @@
+"""Acceptance by rank: as given, from a file, or measured over the positions of a data set."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from mdsd._arguments import check_name, check_whole, shown
+from mdsd._frozen import FrozenArrays, frozen
+from mdsd._typing import FloatArray
+from mdsd.datasets import Dataset
+from mdsd.decoding.laws import node_law
+from mdsd.drafts import WithoutReplacement, WithReplacement
+from mdsd.errors import InvalidArgumentError
+from mdsd.studies.positions import Progress, Visit, visits
+from mdsd.studies.settings import Settings, compare_settings
+from mdsd.verifiers import RRSVerifier
+
+__all__ = [
+    "MeasuringSettings",
+    "RankAcceptance",
+    "given_acceptance",
+    "measured_acceptance",
+    "measuring_settings",
+    "refuse_measuring",
+]
+
+_DRAWS = 256
+"""Drafts verified at each position: far less noise than between positions."""
+
+_MOST_RANKS = 64
+"""Ranks worth measuring: later ones are accepted less often than the noise."""
+
+_KEY = "acceptance_by_rank"
+"""What a JSON file may call its numbers; that of ``mdsd plan-tree --json`` does."""
+
+_DRAFTS = (WithReplacement.name, WithoutReplacement.name)
+
+
+@dataclass(frozen=True, eq=False)
+class RankAcceptance(FrozenArrays):
+    """Probability of each child of a node to be the one accepted, given that the node was.
+
+    Attributes
+    ----------
+    by_rank : ndarray of float64, shape (R,) or (D, R)
+        By rank, the order in which the children are tried; or by depth and rank.
+    stderr : ndarray of float64, shape (R,), or None
+        Standard error over positions; None if it was not measured, or at one position only.
+    source : str
+        Where the numbers come from.
+    """
+
+    by_rank: FloatArray
+    stderr: FloatArray | None
+    source: str
+
+    def __post_init__(self) -> None:
+        frozen(self.by_rank)
+        if self.stderr is not None:
+            frozen(self.stderr)
+
+
+# --- given ---------------------------------------------------------------------------------------
+
+
+def given_acceptance(text: str) -> RankAcceptance:
+    """Read acceptances from a list or a file.
+
+    Parameters
+    ----------
+    text : str
+        Numbers by rank, ``0.6,0.2,0.1``, or the name of a file: ``.csv`` with one line for each
+        depth and one number for each rank, or ``.json`` with a list by rank, a list of lists by
+        depth and rank, or an object that has either as ``acceptance_by_rank``. Lines may differ in
+        length: missing ranks are never accepted.
+
+    Returns
+    -------
+    RankAcceptance
+        Not yet checked to be probabilities.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the list or the file cannot be read.
+
+    Examples
+    --------
+    >>> given_acceptance("0.6, 0.2").by_rank.tolist()
+    [0.6, 0.2]
+    """
+    path = Path(text)
+    readers = {".csv": _read_csv, ".json": _read_json}
+    read = readers.get(path.suffix.lower())
+    if read is None:
+        values: Any = [_number(part, "acceptance") for part in text.split(",")]
+        return RankAcceptance(np.array(values), None, "given")
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidArgumentError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidArgumentError(f"{path}: cannot be read: it is no text in UTF-8") from None
+    values = read(content, path)
+    if not isinstance(values, list) or not values:
+        raise InvalidArgumentError(f"{path}: {_KEY} is {shown(values)}; expected a list of numbers")
+    if any(isinstance(row, list) for row in values):
+        return RankAcceptance(_padded(values, path), None, str(path))
+    numbers = [_number(value, f"{path}: {_KEY}[{k}]") for k, value in enumerate(values)]
+    return RankAcceptance(np.array(numbers), None, str(path))
+
+
+def refuse_measuring(data: str | None, options: Mapping[str, Any]) -> None:
+    """Refuse what has no effect where acceptances are given.
+
+    Parameters
+    ----------
+    data : str or None
+    options : mapping
+        Options of a measurement that were given.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Naming the first of them.
+    """
+    for name in (*(["DATA"] if data is not None else []), *options):
+        raise InvalidArgumentError(
+            f"acceptance and {name} are both given; {name} is for measuring it"
+        )
+
+
+def _read_csv(content: str, path: Path) -> list[list[str]]:
+    rows = [row for row in csv.reader(content.splitlines()) if row]
+    if not rows:
+        raise InvalidArgumentError(f"{path}: is empty; expected one line for each depth")
+    return rows
+
+
+def _read_json(content: str, path: Path) -> Any:
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{path}: is no JSON: {error}") from None
+    if isinstance(values, dict):
+        if _KEY not in values:
+            raise InvalidArgumentError(f"{path}: has no {_KEY!r}")
+        return values[_KEY]
+    return values
+
+
+def _padded(rows: Sequence[Any], path: Path) -> FloatArray:
+    widest = max(len(row) for row in rows if isinstance(row, list))
+    table = np.zeros((len(rows), widest))
+    for depth, row in enumerate(rows):
+        name = f"{path}: depth {depth + 1}"
+        if not isinstance(row, list):
+            raise InvalidArgumentError(f"{name} is {shown(row)}; expected a list of numbers")
+        for rank, value in enumerate(row):
+            table[depth, rank] = _number(value, f"{name}, rank {rank}")
+    return table
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgumentError(
+            f"{name} is {shown(value)}; expected a number in [0, 1]"
+        ) from None
+
+
+# --- measured ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MeasuringSettings:
+    """A checked request to measure.
+
+    Attributes
+    ----------
+    ranks : int
+        R, the most children of a node.
+    study : Settings
+        Data and filters; a single case.
+    """
+
+    ranks: int
+    study: Settings
+
+    def describe(self, data: str) -> dict[str, Any]:
+        """Give the settings as they are written next to the rows.
+
+        Parameters
+        ----------
+        data : str
+            Name or path of the data set.
+        """
+        (case,) = self.study.cases
+        return {
+            "data": data,
+            "positions": self.study.positions,
+            "draft_model": case.draft_models[0],
+            "draft": case.draft,
+            "verifier": RRSVerifier.name,
+            "ranks": self.ranks,
+            "temperature": case.temperature,
+            "top_k": self.study.top_k,
+            "top_p": self.study.top_p,
+            "seed": self.study.seed,
+        }
+
+
+def measuring_settings(
+    dataset: Dataset,
+    *,
+    draft: str = WithoutReplacement.name,
+    ranks: int = 8,
+    draft_model: str | None = None,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    positions: int | None = None,
+    seed: int = 0,
+) -> MeasuringSettings:
+    """Check the options of a measurement.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    draft : {"with_replacement", "without_replacement"}
+    ranks : int, default 8
+    draft_model : str, optional
+        The first of the data set if None.
+    temperature, top_k, top_p
+        Filters for target and draft alike.
+    positions : int, optional
+        Use only the first ones.
+    seed : int, default 0
+
+    Returns
+    -------
+    MeasuringSettings
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range, or a name is not known.
+    """
+    check_name("draft distribution", draft, _DRAFTS)
+    return MeasuringSettings(
+        check_whole("ranks", ranks, 1, _MOST_RANKS),
+        compare_settings(
+            dataset,
+            num_drafts=(1,),
+            drafts=(draft,),
+            draft_models=None if draft_model is None else (draft_model,),
+            verifiers=(RRSVerifier.name,),
+            temperatures=(temperature,),
+            top_k=top_k,
+            top_p=top_p,
+            positions=positions,
+            seed=seed,
+        ),
+    )
+
+
+def measured_acceptance(
+    dataset: Dataset, settings: MeasuringSettings, progress: Progress | None = None
+) -> RankAcceptance:
+    """Measure acceptance by rank: how often recursive rejection takes each of R drafts.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    settings : MeasuringSettings
+    progress : callable, optional
+        Called with (positions done, all positions).
+
+    Returns
+    -------
+    RankAcceptance
+        Mean over positions. The drafts of a node are tried in turn, so the acceptance of a rank
+        does not depend on how many come after it, as planning a tree takes for granted. Where fewer
+        than R tokens can be drawn, as many as there are.
+
+    Examples
+    --------
+    >>> from mdsd import datasets
+    >>> data = datasets.load("smollm2")
+    >>> found = measured_acceptance(data, measuring_settings(data, ranks=3, positions=4))
+    >>> found.by_rank.shape, bool(found.by_rank[0] > found.by_rank[1])
+    ((3,), True)
+    """
+    (case,) = settings.study.cases
+    shares = np.array(
+        [_shares(visit, settings) for visit in visits(dataset, settings.study, progress)]
+    )
+    count = len(shares)
+    return RankAcceptance(
+        shares.mean(axis=0),
+        shares.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else None,
+        f"rrs on {case.draft_models[0]}, {case.draft}, temperature {case.temperature:g}, "
+        f"{count} positions",
+    )
+
+
+def _shares(visit: Visit, settings: MeasuringSettings) -> FloatArray:
+    """Share of the draws at a position that accept each rank."""
+    law = node_law(visit.case.draft, cast(Any, visit.draft).draft_probs, settings.ranks)
+    sequence = np.random.SeedSequence(settings.study.seed, spawn_key=(visit.position,))
+    rng = np.random.default_rng(sequence)
+    plan = RRSVerifier().plan(visit.target_probs, law)
+    found = plan.verify_many(law.sample(rng, _DRAWS), rng).accept_index
+    return np.bincount(found[found >= 0], minlength=settings.ranks) / _DRAWS

@@ -1,0 +1,106 @@
+"""A planned tree for the terminal: node by node, and depth by depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from mdsd.studies.planning.acceptance import RankAcceptance
+from mdsd.studies.planning.trees import NodeRow, PlannedTree
+from mdsd.studies.tables import Paragraph, counted, plain_table
+from mdsd.trees import TreeShape
+
+__all__ = ["plan_report", "tree_lines"]
+
+
+def plan_report(found: PlannedTree) -> RenderableType:
+    """Lay out a plan: its tree with the probability of each node, its levels, its tokens.
+
+    Parameters
+    ----------
+    found : PlannedTree
+    """
+    shape, rows = found.plan.tree, found.rows
+    lines = (Text(line, no_wrap=True, overflow="ignore") for line in tree_lines(shape, rows))
+    table = plain_table("depth", "nodes", "children", "accepted")
+    for depth in range(shape.depth + 1):
+        nodes = shape.level(depth)
+        share = math.fsum(rows[node - 1].probability if node else 1.0 for node in nodes)
+        table.add_row(str(depth), str(len(nodes)), _children(shape, depth), f"{share:.4f}")
+    notes = (Paragraph(note, "dim") for note in _notes(found))
+    return Group(Text("probability  node", "bold"), *lines, "", table, "", *notes)
+
+
+def tree_lines(shape: TreeShape, rows: Sequence[NodeRow]) -> Iterator[str]:
+    """Draw a tree in characters, one node a line, its children below it.
+
+    Parameters
+    ----------
+    shape : TreeShape
+    rows : sequence of NodeRow
+        All drafted nodes in order.
+
+    Yields
+    ------
+    str
+        Probability and rank of a node.
+    """
+    yield f"{1.0:11.4f}  root"
+    # Of each open node the children still to come, and what stands before them.
+    waiting = [(iter(shape.children(0)), shape.children(0).stop - 1, "")]
+    while waiting:
+        children, last, indent = waiting[-1]
+        node = next(children, None)
+        if node is None:
+            waiting.pop()
+            continue
+        row = rows[node - 1]
+        corner, below = ("└─ ", "   ") if node == last else ("├─ ", "│  ")
+        yield f"{row.probability:11.4f}  {indent}{corner}{row.rank}"
+        own = shape.children(node)
+        waiting.append((iter(own), own.stop - 1, indent + below))
+
+
+def _children(shape: TreeShape, depth: int) -> str:
+    counts = {len(shape.children(node)) for node in shape.level(depth)}
+    least, most = min(counts), max(counts)
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _notes(found: PlannedTree) -> list[str]:
+    shape, tokens = found.plan.tree, found.plan.expected_tokens
+    size = f"{counted(shape.num_nodes, 'node')}, depth {shape.depth}"
+    notes = [
+        f"{tokens:.4f} expected tokens for a call of the target: {size}; no tree within the limits "
+        "has more"
+    ]
+    if shape.num_nodes < found.limits.budget:
+        allowed = counted(found.limits.budget, "node")
+        notes.append(f"{allowed} allowed: more than {shape.num_nodes:,} add nothing")
+    notes.append(f"acceptance by {_shown(found.acceptance)}")
+    by_depth = found.acceptance.by_rank.ndim == 2
+    notes.append(
+        "node: rank among its siblings, in the order tried; accepted: probability that a step "
+        "comes as deep. Acceptance is taken to depend on the rank "
+        + ("and the depth" if by_depth else "alone")
+    )
+    return notes
+
+
+def _shown(acceptance: RankAcceptance) -> str:
+    rates = acceptance.by_rank
+    if rates.ndim == 2:
+        depths, ranks = rates.shape
+        size = f"{counted(ranks, 'rank')} at {counted(depths, 'depth')}"
+        return f"rank and depth, {size}, from {acceptance.source}"
+    if acceptance.stderr is None:
+        numbers = ", ".join(f"{rate:.4g}" for rate in rates)
+    else:
+        numbers = ", ".join(
+            f"{rate:.4f} ± {error:.4f}"
+            for rate, error in zip(rates, acceptance.stderr, strict=True)
+        )
+    return f"rank ({acceptance.source}): {numbers}"

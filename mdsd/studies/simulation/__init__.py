@@ -1,0 +1,1 @@
+"""Theory beside simulation on random Markov chains: rejections, batches of drafts, bias."""

@@ -1,0 +1,36 @@
+"""Files of a simulation: a table and a picture of each of its figures."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from mdsd.studies.output import to_csv
+from mdsd.studies.plots import to_png
+from mdsd.studies.simulation.plots import simulation_figures
+from mdsd.studies.simulation.runs import Simulation
+from mdsd.studies.simulation.settings import SimulationSettings
+
+__all__ = ["FILE_NAMES", "simulation_files"]
+
+FILE_NAMES = tuple(
+    f"{table.name}{ending}" for table in fields(Simulation) for ending in (".csv", ".png")
+)
+"""Names of all files."""
+
+
+def simulation_files(found: Simulation, settings: SimulationSettings) -> dict[str, bytes]:
+    """Give the content of each file.
+
+    Parameters
+    ----------
+    found : Simulation
+    settings : SimulationSettings
+
+    Returns
+    -------
+    dict of (str, bytes)
+        By the names of `FILE_NAMES`.
+    """
+    tables = {f"{name}.csv": to_csv(rows).encode() for name, rows in found.tables.items()}
+    figures = simulation_figures(found, settings)
+    return tables | {f"{name}.png": to_png(figure) for name, figure in figures.items()}

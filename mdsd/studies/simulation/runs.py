@@ -1,0 +1,190 @@
+"""Rejections, batches and bias on one pair of chains: each number expected and simulated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mdsd.analysis import (
+    ParetoFront,
+    SimulatedFront,
+    SimulatedRejections,
+    batch_improvement,
+    chain_pareto_front,
+    pareto_front,
+    rejection_probs,
+    simulate_chain_pareto_front,
+    simulate_pareto_front,
+    simulate_rejections,
+)
+from mdsd.studies.positions import Progress
+from mdsd.studies.simulation.chains import RandomChains
+from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow, compared
+from mdsd.studies.simulation.settings import SimulationSettings
+
+__all__ = ["SCOPES", "Simulation", "run_simulation"]
+
+SCOPES = ("position", "chain")
+_REDRAWS = ("optimal", "target")
+_LINE = 24
+"""Points of a line between those that are simulated."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Rows of the three figures.
+
+    Attributes
+    ----------
+    rejections : tuple of RejectionsRow
+        By batch size and horizon.
+    batch_improvement : tuple of SavedRow
+        By batch size: of those simulated and of others between them.
+    pareto_front : tuple of BiasRow
+        By scope, rejection law, over-acceptance and quantity; likewise.
+    """
+
+    rejections: tuple[RejectionsRow, ...]
+    batch_improvement: tuple[SavedRow, ...]
+    pareto_front: tuple[BiasRow, ...]
+
+    @property
+    def single(self) -> float:
+        """Expected rejections of a single sequence up to the last position."""
+        return [row.theory for row in self.rejections if row.batch_size == 1][-1]
+
+    @property
+    def tables(self) -> dict[str, tuple[Any, ...]]:
+        """The three by name."""
+        return dict(vars(self))
+
+
+def run_simulation(settings: SimulationSettings, progress: Progress | None = None) -> Simulation:
+    """Compute and simulate as settings that were checked before say.
+
+    Parameters
+    ----------
+    settings : SimulationSettings
+    progress : callable, optional
+        Called with (simulations done, all simulations).
+
+    Returns
+    -------
+    Simulation
+        Depends on the settings alone; the numbers of one simulation do not depend on which others
+        were asked for.
+
+    Examples
+    --------
+    >>> from mdsd.studies.simulation.settings import simulation_settings
+    >>> found = run_simulation(
+    ...     simulation_settings(vocab_size=3, horizon=2, batch_sizes=[4], runs=500)
+    ... )
+    >>> [(row.batch_size, row.horizon) for row in found.rejections]
+    [(1, 1), (1, 2), (4, 1), (4, 2)]
+    >>> all(abs(row.z) < 4 for row in found.rejections)
+    True
+    """
+    chains = settings.chains()
+    step = _Steps(settings, progress)
+    counts = {}
+    for size in settings.batch_sizes:
+        counts[size] = simulate_rejections(
+            *chains.setting, batch_size=size, runs=settings.runs, rng=settings.rng("batch", size)
+        )
+        step()
+    return Simulation(
+        tuple(row for size, found in counts.items() for row in _by_horizon(chains, size, found)),
+        _saved(chains, counts),
+        tuple(row for scope in SCOPES for row in _front(scope, chains, settings, step)),
+    )
+
+
+class _Steps:
+    """Counts simulations, and tells of each."""
+
+    def __init__(self, settings: SimulationSettings, progress: Progress | None) -> None:
+        points = len(SCOPES) * len(_REDRAWS) * len(settings.epsilons)
+        self._total = len(settings.batch_sizes) + points
+        self._done = 0
+        self._progress = progress
+
+    def __call__(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _by_horizon(chains: RandomChains, size: int, found: SimulatedRejections) -> list[RejectionsRow]:
+    expected = np.cumsum(rejection_probs(*chains.setting, batch_size=size))
+    counted = zip(expected, found.mean_by_horizon, found.stderr_by_horizon, strict=True)
+    return [
+        RejectionsRow(size, horizon, **compared(*map(float, numbers)))
+        for horizon, numbers in enumerate(counted, start=1)
+    ]
+
+
+def _saved(chains: RandomChains, counts: dict[int, SimulatedRejections]) -> tuple[SavedRow, ...]:
+    largest = max(counts)
+    between = np.rint(np.geomspace(1, largest, _LINE)).astype(int).tolist()
+    sizes = sorted({*counts, *between})
+    theory = batch_improvement(*chains.setting, batch_sizes=sizes)
+    single, limit = counts[1], theory.single - theory.limit
+    rows = []
+    for size, saved in zip(sizes, theory.saved.tolist(), strict=True):
+        found = counts.get(size) if size > 1 else None
+        if found is None:
+            rows.append(SavedRow(size, limit, **compared(saved)))
+        else:
+            counted = single.mean - found.mean, math.hypot(single.stderr, found.stderr)
+            rows.append(SavedRow(size, limit, **compared(saved, *counted)))
+    return tuple(rows)
+
+
+def _front(
+    scope: str, chains: RandomChains, settings: SimulationSettings, step: Callable[[], None]
+) -> list[BiasRow]:
+    between = np.linspace(0.0, max(settings.epsilons), _LINE).tolist()
+    epsilons = sorted({*settings.epsilons, *between})
+    if scope == "position":
+        theory = pareto_front(*chains.one_position, epsilons)
+    else:
+        theory = chain_pareto_front(*chains.setting, epsilons)
+
+    def simulated(redraw: Any, epsilon: float) -> SimulatedFront:
+        place = _REDRAWS.index(redraw), settings.epsilons.index(epsilon)
+        options: Any = {"redraw": redraw, "runs": settings.runs, "rng": settings.rng(scope, *place)}
+        if scope == "position":
+            found = simulate_pareto_front(*chains.one_position, [epsilon], **options)
+        else:
+            found = simulate_chain_pareto_front(*chains.setting, [epsilon], **options)
+        step()
+        return found
+
+    rows = []
+    for redraw in _REDRAWS:
+        for index, epsilon in enumerate(epsilons):
+            found = simulated(redraw, epsilon) if epsilon in settings.epsilons else None
+            for quantity in ("rejections", "total_variation"):
+                expected = _entry(theory, redraw, quantity, index)
+                counted = () if found is None else _counted(found, quantity)
+                rows.append(
+                    BiasRow(scope, redraw, epsilon, quantity, **compared(expected, *counted))
+                )
+    return rows
+
+
+def _entry(front: ParetoFront, redraw: str, quantity: str, index: int) -> float:
+    prefix = "" if redraw == "optimal" else "uno_"
+    return float(getattr(front, f"{prefix}{quantity}")[index])
+
+
+def _counted(found: SimulatedFront, quantity: str) -> tuple[float, float]:
+    return (
+        float(getattr(found, quantity)[0]),
+        float(getattr(found, f"{quantity}_stderr")[0]),
+    )

@@ -1,0 +1,104 @@
+"""The table of a simulation for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+
+from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow
+from mdsd.studies.simulation.runs import Simulation
+from mdsd.studies.simulation.settings import SimulationSettings
+from mdsd.studies.tables import Paragraph, counted, plain_table
+
+__all__ = ["simulation_report"]
+
+_Entry = tuple[str, RejectionsRow | SavedRow | BiasRow]
+
+
+def simulation_report(found: Simulation, settings: SimulationSettings) -> RenderableType:
+    """Lay out what was counted up to the last position beside what theory says.
+
+    Parameters
+    ----------
+    found : Simulation
+    settings : SimulationSettings
+    """
+    table = plain_table("quantity", "setting", "theory", "simulation", "s.e.", "z")
+    for quantity, entries in _sections(found, settings):
+        for place, (setting, row) in enumerate(entries):
+            table.add_row(
+                quantity if place == 0 else "",
+                setting,
+                f"{row.theory:.4f}",
+                f"{row.simulation:.4f}",
+                f"{row.stderr:.4f}",
+                "\N{EN DASH}" if row.z is None else f"{row.z:.2f}",
+            )
+        table.add_section()
+    return Group(table, "", *(Paragraph(note, "dim") for note in _notes(found, settings)))
+
+
+def _sections(
+    found: Simulation, settings: SimulationSettings
+) -> Iterable[tuple[str, list[_Entry]]]:
+    yield (
+        "rejections",
+        [
+            (_sequences(row.batch_size), row)
+            for row in found.rejections
+            if row.horizon == settings.horizon
+        ],
+    )
+    yield (
+        "saved",
+        [
+            (_sequences(row.batch_size), row)
+            for row in found.batch_improvement
+            if row.simulation is not None
+        ],
+    )
+    for quantity in ("rejections", "total_variation"):
+        yield (
+            quantity.replace("_", " "),
+            [
+                (f"epsilon {row.epsilon:g}", row)
+                for row in found.pareto_front
+                if (row.scope, row.redraw, row.quantity) == ("chain", "optimal", quantity)
+                and row.simulation is not None
+            ],
+        )
+
+
+def _sequences(batch_size: int) -> str:
+    return "1 sequence" if batch_size == 1 else f"batch of {batch_size}"
+
+
+def _notes(found: Simulation, settings: SimulationSettings) -> list[str]:
+    kind = "stationary" if settings.stationary else "non-stationary"
+    tokens, positions = counted(settings.vocab_size, "token"), counted(settings.horizon, "position")
+    notes = [
+        f"{kind} chain of {tokens}, {positions}, seed {settings.seed}; "
+        f"{counted(settings.runs, 'run')} for each number",
+        f"a batch that grows without end saves {found.batch_improvement[0].limit:.4f}",
+        "epsilon: biased decoding, best rejection law; total variation added up over positions",
+    ]
+    if found.single > 0.0:
+        faster = settings.horizon / found.single
+        notes.insert(1, f"acceleration, positions over rejections: {faster:.2f} for 1 sequence")
+    scores = [abs(row.z) for rows in found.tables.values() for row in rows if row.z is not None]
+    return [*notes, _largest(scores)] if scores else notes
+
+
+def _largest(scores: list[float]) -> str:
+    """Say how far simulation is from theory at most, and how often chance takes it as far.
+
+    By Sidak's inequality independent normal scores come as far more often than dependent ones.
+    """
+    alone = math.erfc(max(scores) / math.sqrt(2.0))
+    chance = -math.expm1(len(scores) * math.log1p(-alone)) if alone < 1.0 else 1.0
+    return (
+        f"{counted(len(scores), 'comparison')} in all, |z| at most {max(scores):.2f}; as large by "
+        f"chance in at most {chance:.0%}"
+    )
