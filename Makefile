@@ -59,7 +59,7 @@ $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
 
 $(TORCH_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(TORCH_VENV)
-	$(TORCH_VENV)/bin/python -m pip install --quiet --editable ".[dev,models]" "$(TORCH)"
+	$(TORCH_VENV)/bin/python -m pip install --quiet --editable ".[dev,models,peers]" "$(TORCH)"
 	touch $@
 
 $(MODELS_VENV)/.installed: pyproject.toml
