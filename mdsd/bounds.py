@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -227,8 +228,7 @@ def find_lottery(
         if known is not None and known[0] == request:
             return known[1]
         # A twin: what is found keeps the law, and would keep its own key in the table alive.
-        law = object.__new__(type(draft))
-        vars(law).update(vars(draft))
+        law = copy(draft)
     else:
         # Once, not at every order of the search.
         checked_hit_probs(draft, np.arange(draft.vocab_size))

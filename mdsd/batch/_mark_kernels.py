@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
-from solvers.marks import _draw_marks, optimal_coupling
+from solvers.marks import _select_smallest, optimal_coupling
 
 __all__ = ["verify_mark_rows"]
 
@@ -64,17 +64,13 @@ def verify_mark_rows(
     """
     size, count = target.shape[1], ids.shape[1]
     p, q = np.empty(size), np.empty(size)
-    groups, numbers = np.empty((1, count), dtype=np.int64), np.empty((1, count))
     for r in range(start, stop):
         for i in range(size):
             p[i] = target[r, i] / target_masses[r]
             q[i] = drafted[r, i] / drafted_masses[r]
         _, group, starts, left, right, levels, selected = optimal_coupling(p, q, count)
-        for k in range(count):
-            groups[0, k] = group[ids[r, k]]
-            numbers[0, k] = uniforms[r, k]
-        marks = _draw_marks(starts, left, right, levels, groups, numbers)
-        token = ids[r, np.argmin(marks[0])]
+        row = slice(r, r + 1)
+        token = _select_smallest(starts, left, right, levels, group, ids[row], uniforms[row])[0]
         chance = min(p[token] / selected[token], 1.0) if p[token] > 0.0 else 0.0
         if uniforms[r, count] < chance:
             tokens[r] = token

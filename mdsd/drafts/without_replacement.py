@@ -123,7 +123,7 @@ class WithoutReplacement(DeclaredDraft):
 
     @cached_property
     def _token_hits(self) -> FloatArray:
-        # Asked for by naive verification and by the search for an optimal lottery alike.
+        # Naive verification asks for it at every plan.
         from solvers.hitting import token_hits
 
         return frozen(token_hits(self.draft_probs, self.num_drafts))

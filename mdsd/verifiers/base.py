@@ -409,12 +409,12 @@ def accept_probs(target_masses: FloatArray, draft_masses: FloatArray) -> FloatAr
 
 
 def residual_or_target(masses: FloatArray, target_probs: FloatArray) -> FloatArray:
-    """Give the residual masses, or the target where rounding left no residual at all.
+    """Give the residual masses, (..., V), or the target where rounding left no residual at all.
 
     Every test then passes up to rounding, so the residual is hardly ever reached; when it is, a
     token of the target is emitted, never one of probability 0.
     """
-    return masses if masses.any() else target_probs
+    return np.where(masses.any(axis=-1, keepdims=True), masses, target_probs)
 
 
 class Verifier(ABC):

@@ -187,9 +187,8 @@ class PathRRSPlan(SequentialPlan):
     def _residual_masses(self, ids: IntArray) -> FloatArray:
         from mdsd.verifiers._rejection_paths import path_caps
 
-        masses = self._above(path_caps(self._tables, ids)[1][:, np.newaxis])
-        # `residual_or_target`, row by row.
-        return np.where(masses.any(axis=1, keepdims=True), masses, self.target_probs)
+        caps = path_caps(self._tables, ids)[1]
+        return residual_or_target(self._above(caps[:, np.newaxis]), self.target_probs)
 
     def _draw_residual(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
         from mdsd.verifiers._rejection_paths import draw_residuals
