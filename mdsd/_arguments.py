@@ -15,6 +15,7 @@ from mdsd.errors import InvalidArgumentError, MdsdError
 
 __all__ = [
     "check_name",
+    "check_number",
     "check_type",
     "check_whole",
     "one_line",
@@ -124,6 +125,33 @@ def check_whole(
             f"{name} is {shown(value)}; expected an integer >= {least}{ceiling}{otherwise}"
         )
     return int(value)
+
+
+def check_number(name: str, value: Any, *, positive: bool = False, otherwise: str = "") -> float:
+    """Check a finite number >= 0; bool is none.
+
+    Parameters
+    ----------
+    name : str
+        What to call the argument in an error.
+    value : object
+    positive : bool, default False
+        Whether 0 is refused.
+    otherwise : str, default ""
+        What else the caller accepts, for the message.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is no Python or numpy number within the range.
+    """
+    number = read_number(value)
+    if not 0.0 <= number < math.inf or (positive and number == 0.0):
+        least = "> 0" if positive else ">= 0"
+        raise InvalidArgumentError(
+            f"{name} is {shown(value)}; expected a finite number {least}{otherwise}"
+        )
+    return number
 
 
 def read_number(value: Any) -> float:

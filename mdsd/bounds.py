@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from mdsd._arguments import check_name, check_whole, one_line, read_number, shown
+from mdsd._arguments import check_name, check_number, check_whole, one_line
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import DeclaredDraft, check_draft, checked_hit_probs, count_in_words
-from mdsd.errors import InvalidArgumentError, MdsdError, SolverError, UnsupportedError
+from mdsd.errors import MdsdError, SolverError, UnsupportedError
 
 if TYPE_CHECKING:
     from solvers.token_lottery import TokenLottery
@@ -172,10 +172,7 @@ def check_search_options(tolerance: Any, max_iterations: Any) -> None:
     InvalidArgumentError
         If `tolerance` is not a finite number >= 0 or `max_iterations` not an integer >= 1 or None.
     """
-    if not 0.0 <= read_number(tolerance) < np.inf:
-        raise InvalidArgumentError(
-            f"tolerance is {shown(tolerance)}; expected a finite number >= 0"
-        )
+    check_number("tolerance", tolerance)
     if max_iterations is not None:
         check_whole("max_iterations", max_iterations, 1, otherwise=" or None")
 

@@ -14,7 +14,7 @@ from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import FloatArray
 from mdsd.errors import InvalidDistributionError
 
-__all__ = ["ChainPair", "read_chain_pair", "stretches"]
+__all__ = ["ChainPair", "read_chain_pair"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +23,10 @@ class ChainPair(FrozenArrays):
 
     Attributes
     ----------
-    target, draft : ndarray of float64, shape (1, V, V) or (T, V, V)
+    target, draft : ndarray of float64, shape (1, S, V) or (T, S, V)
         Row a of matrix t is the law of the token at position t + 1 after token a; a single matrix
-        serves every position.
-    initial : ndarray of float64, shape (V,)
+        serves every position. S is V, unless there is a single position: then it may be 1.
+    initial : ndarray of float64, shape (S,)
     horizon : int
         T, the number of positions.
     """
@@ -41,38 +41,34 @@ class ChainPair(FrozenArrays):
             frozen(array)
 
     def stretches(self, *more: FloatArray) -> Iterator[tuple[tuple[FloatArray, ...], int]]:
-        """Walk through the positions with the target, the draft and further matrices."""
-        return stretches(self.horizon, self.target, self.draft, *more)
+        """Walk through the positions in stretches over which no matrix changes.
 
+        Parameters
+        ----------
+        *more : ndarray, shape (1, S, V) or (T, S, V)
+            Further matrices, beside the target and the draft.
 
-def stretches(horizon: int, *kernels: FloatArray) -> Iterator[tuple[tuple[FloatArray, ...], int]]:
-    """Walk through the positions in stretches over which no matrix changes.
+        Yields
+        ------
+        tuple of (tuple of ndarray, int)
+            Matrices (S, V), target and draft first, and the number of positions that they serve: T
+            if none of them changes.
 
-    Parameters
-    ----------
-    horizon : int
-        T.
-    *kernels : ndarray, shape (1, S, V) or (T, S, V)
-
-    Yields
-    ------
-    tuple of (tuple of ndarray, int)
-        Matrices (S, V), and the number of positions that they serve: T if none of them changes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> still, moving = np.zeros((1, 2, 2)), np.zeros((3, 2, 2))
-    >>> [length for _, length in stretches(3, still)]
-    [3]
-    >>> [length for _, length in stretches(3, still, moving)]
-    [1, 1, 1]
-    """
-    if all(len(kernel) == 1 for kernel in kernels):
-        yield tuple(kernel[0] for kernel in kernels), horizon
-        return
-    for t in range(horizon):
-        yield tuple(kernel[t if len(kernel) > 1 else 0] for kernel in kernels), 1
+        Examples
+        --------
+        >>> import numpy as np
+        >>> pair = read_chain_pair([[0.7, 0.3], [0.4, 0.6]], [[0.5, 0.5]] * 2, 3, [1.0, 0.0])
+        >>> [length for _, length in pair.stretches()]
+        [3]
+        >>> [length for _, length in pair.stretches(np.zeros((3, 2, 2)))]
+        [1, 1, 1]
+        """
+        kernels = (self.target, self.draft, *more)
+        if all(len(kernel) == 1 for kernel in kernels):
+            yield tuple(kernel[0] for kernel in kernels), self.horizon
+            return
+        for t in range(self.horizon):
+            yield tuple(kernel[t if len(kernel) > 1 else 0] for kernel in kernels), 1
 
 
 def read_chain_pair(target_chain: Any, draft_chain: Any, horizon: Any, initial: Any) -> ChainPair:

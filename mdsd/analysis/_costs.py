@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from mdsd._arguments import check_whole, read_number, shown
+from mdsd._arguments import check_number, check_whole, shown
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["Cost", "read_cost", "read_fixed_cost"]
+__all__ = ["Cost", "read_cost"]
 
 Cost = float | Mapping[int, float] | Callable[[int], float]
 """One cost for any number of tokens, a measured table by number of tokens, or a function of it."""
@@ -56,32 +55,12 @@ def read_cost(value: Any, name: str, *, positive: bool = False) -> Callable[[int
     if callable(value):
 
         def called(tokens: int) -> float:
-            return _read(value(tokens), f"{name}({tokens})", positive)
+            return check_number(f"{name}({tokens})", value(tokens), positive=positive)
 
         return called
-    number = _read(value, name, positive, ", a table or a function of the number of tokens")
+    others = ", a table or a function of the number of tokens"
+    number = check_number(name, value, positive=positive, otherwise=others)
     return lambda tokens: number
-
-
-def read_fixed_cost(value: Any, name: str) -> float:
-    """Read a cost that does not depend on the number of tokens.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is no finite number >= 0.
-    """
-    return _read(value, name, False)
-
-
-def _read(value: Any, name: str, positive: bool, otherwise: str = "") -> float:
-    number = read_number(value)
-    if not 0.0 <= number < math.inf or (positive and number == 0.0):
-        least = "> 0" if positive else ">= 0"
-        raise InvalidArgumentError(
-            f"{name} is {shown(value)}; expected a finite number {least}{otherwise}"
-        )
-    return number
 
 
 def _table(table: Mapping[Any, Any], name: str, positive: bool) -> Callable[[int], float]:
@@ -90,7 +69,7 @@ def _table(table: Mapping[Any, Any], name: str, positive: bool) -> Callable[[int
     measured = sorted(
         (
             check_whole(f"number of tokens in {name}", tokens, 1),
-            _read(cost, f"{name}[{shown(tokens)}]", positive),
+            check_number(f"{name}[{shown(tokens)}]", cost, positive=positive),
         )
         for tokens, cost in table.items()
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from mdsd._random import generator
 from mdsd._typing import FloatArray
-from mdsd.analysis._chains import ChainPair, stretches
+from mdsd.analysis._chains import ChainPair
 from mdsd.analysis._simulation import RowSampler, blocks, mean_and_stderr
 from mdsd.analysis.rules import (
     excess,
@@ -41,19 +40,14 @@ class RuleOnChain:
 
     Attributes
     ----------
-    target, draft, accept, redraw : ndarray of float64, shape (1, S, V) or (T, S, V)
-        Row a of matrix t holds the vectors of the position t + 1 after token a. S is V, unless
-        there is a single position: then it may be 1.
-    initial : ndarray of float64, shape (S,)
-    horizon : int
+    pair : ChainPair
+    accept, redraw : ndarray of float64, shape (1, S, V) or (T, S, V)
+        Row a of matrix t holds the vectors of the position t + 1 after token a.
     """
 
-    target: FloatArray
-    draft: FloatArray
+    pair: ChainPair
     accept: FloatArray
     redraw: FloatArray
-    initial: FloatArray
-    horizon: int
 
     def expected(self, prefixes: Prefixes = "output") -> tuple[float, float]:
         """Compute expected rejections, and the expected distances of all positions added up.
@@ -63,9 +57,11 @@ class RuleOnChain:
         Along the prefixes that the rule emits, the second number bounds the total variation
         between the sequences of T tokens (by the chain rule, position by position).
         """
-        law = self.initial
+        law = self.pair.initial
         rejections = distance = 0.0
-        for (target, draft, accept, redraw), length in self._stretches():
+        for (target, draft, accept, redraw), length in self.pair.stretches(
+            self.accept, self.redraw
+        ):
             output = output_laws(draft, accept, redraw)
             rejected = rejection_probabilities(draft, accept)
             distances = excess(output, target)
@@ -85,12 +81,14 @@ class RuleOnChain:
         the probability of A under the output less that under the target; the first is counted.
         """
         stream = generator(rng, "study")
-        start = RowSampler(self.initial[np.newaxis])
+        start = RowSampler(self.pair.initial[np.newaxis])
         rejections, distances = [], []
         for block in blocks(runs):
             tokens = start.draw(np.zeros(block, dtype=np.int64), stream.random(block))
             rejected, distance = np.zeros(block), np.zeros(block)
-            for (target, draft, accept, redraw), length in self._stretches():
+            for (target, draft, accept, redraw), length in self.pair.stretches(
+                self.accept, self.redraw
+            ):
                 drafted, redrawn = RowSampler(draft), RowSampler(redraw)
                 # A margin, so that rounding puts no token of a lossless rule into the set.
                 often = output_laws(draft, accept, redraw) > target + 1e-12
@@ -108,9 +106,6 @@ class RuleOnChain:
             *mean_and_stderr(np.concatenate(rejections)),
             *mean_and_stderr(np.concatenate(distances)),
         )
-
-    def _stretches(self) -> Iterator[tuple[tuple[FloatArray, ...], int]]:
-        return stretches(self.horizon, self.target, self.draft, self.accept, self.redraw)
 
 
 def read_accept_chain(accept_probs: Any, pair: ChainPair) -> FloatArray:

@@ -36,6 +36,7 @@ from mdsd.analysis._simulation import (
     check_runs,
 )
 from mdsd.errors import InvalidArgumentError
+from mdsd.verifiers.base import residual_or_target
 
 __all__ = [
     "BatchImprovement",
@@ -345,8 +346,9 @@ class _Step:
         self._batch_size = batch_size
         self._stages = stages = list(_stages(target, draft, batch_size))
         self._drafted = RowSampler(draft)
-        self._after_batch = RowSampler(_residual(target, draft, stages[-1][0]))
-        self._after_token = RowSampler(_residual(target, draft, np.ones(len(target))))
+        last_caps, _ = stages[-1]
+        self._after_batch = RowSampler(_residual(target, last_caps[:, np.newaxis] * draft))
+        self._after_token = RowSampler(_residual(target, draft))
 
     def emit(
         self, rows: IntArray, fresh: BoolArray, stream: np.random.Generator
@@ -391,9 +393,5 @@ class _Step:
         return np.asarray(stream.random(len(rows)) * drafted * masses[rows] < left)
 
 
-def _residual(target: FloatArray, draft: FloatArray, caps: FloatArray) -> FloatArray:
-    """``(p - c q)+`` of every row, and the target where rounding left nothing of it."""
-    left = np.maximum(target - caps[:, np.newaxis] * draft, 0.0)
-    empty = ~left.any(axis=1)
-    left[empty] = target[empty]
-    return left
+def _residual(target: FloatArray, taken: FloatArray) -> FloatArray:
+    return residual_or_target(np.maximum(target - taken, 0.0), target)

@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mdsd._arguments import check_name, read_array, read_number, shown
+from mdsd._arguments import check_name, check_number, read_array, shown
 from mdsd._frozen import FrozenArrays, frozen
-from mdsd._probabilities import ratios
 from mdsd._random import RandomSource, generator
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import ChainPair, read_chain_pair
@@ -22,6 +21,7 @@ from mdsd.analysis._rule_chains import Prefixes, RuleOnChain
 from mdsd.analysis._simulation import DEFAULT_RUNS, check_runs
 from mdsd.analysis.rules import AcceptRule, read_pair, redraw_laws, rule_of
 from mdsd.errors import InvalidArgumentError
+from mdsd.verifiers.base import accept_probs
 
 __all__ = [
     "ParetoFront",
@@ -75,9 +75,9 @@ def over_acceptance(target_probs: Any, draft_probs: Any, epsilon: float) -> Floa
     >>> over_acceptance([0.5, 0.3, 0.2], [0.2, 0.5, 0.3], 0.1).round(12).tolist()
     [1.0, 0.8, 1.0]
     """
-    step = _read_epsilon(epsilon)
+    step = check_number("epsilon", epsilon)
     target, draft = read_pair(target_probs, draft_probs)
-    return frozen(_accept_probs(target, draft, step))
+    return frozen(accept_probs(target + step, draft))
 
 
 def biased_rule(
@@ -113,11 +113,9 @@ def biased_rule(
     (0.1, 0.2)
     """
     check_name("redraw", redraw, _REDRAWS)
-    step = _read_epsilon(epsilon)
+    step = check_number("epsilon", epsilon)
     target, draft = read_pair(target_probs, draft_probs)
-    accept = _accept_probs(target, draft, step)
-    law = redraw_laws(target, draft, accept) if redraw == "optimal" else target
-    return rule_of(target, draft, accept, law)
+    return rule_of(target, draft, *_accept_and_redraw(target, draft, step, redraw))
 
 
 # --- fronts --------------------------------------------------------------------------------------
@@ -399,27 +397,20 @@ def _one_position(target: FloatArray, draft: FloatArray) -> ChainPair:
 
 
 def _rule(pair: ChainPair, epsilon: float, redraw: Redraw) -> RuleOnChain:
-    accept = _accept_probs(pair.target, pair.draft, epsilon)
-    law = redraw_laws(pair.target, pair.draft, accept) if redraw == "optimal" else pair.target
-    return RuleOnChain(pair.target, pair.draft, accept, law, pair.initial, pair.horizon)
+    return RuleOnChain(pair, *_accept_and_redraw(pair.target, pair.draft, epsilon, redraw))
 
 
-def _accept_probs(target: FloatArray, draft: FloatArray, epsilon: float) -> FloatArray:
-    """``min(1, (p + eps) / q)``; a token that is never drafted has 1, or 0 where p + eps = 0."""
-    chances = ratios(*np.broadcast_arrays(target + epsilon, draft))
-    return np.minimum(chances, 1.0, out=chances)
+def _accept_and_redraw(
+    target: FloatArray, draft: FloatArray, epsilon: float, redraw: Redraw
+) -> tuple[FloatArray, FloatArray]:
+    """Accept probabilities and rejection laws, for arrays of any shape."""
+    accept = accept_probs(target + epsilon, draft)
+    return accept, redraw_laws(target, draft, accept) if redraw == "optimal" else target
 
 
 def _read_simulation(epsilons: Any, redraw: Any, runs: Any) -> tuple[FloatArray, int]:
     check_name("redraw", redraw, _REDRAWS)
     return _read_epsilons(epsilons), check_runs(runs)
-
-
-def _read_epsilon(value: Any) -> float:
-    number = read_number(value)
-    if not 0.0 <= number < np.inf:
-        raise InvalidArgumentError(f"epsilon is {shown(value)}; expected a finite number >= 0")
-    return number
 
 
 def _read_epsilons(values: Any) -> FloatArray:

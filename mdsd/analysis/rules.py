@@ -17,6 +17,7 @@ from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._typing import FloatArray
 from mdsd.analysis._rates import read_rates
 from mdsd.errors import InvalidDistributionError
+from mdsd.verifiers.base import residual_or_target
 
 __all__ = [
     "AcceptRule",
@@ -169,8 +170,7 @@ def optimal_rejection_law(target_probs: Any, draft_probs: Any, accept_probs: Any
 
 def redraw_laws(target: FloatArray, draft: FloatArray, accept: FloatArray) -> FloatArray:
     """``(p - b q)+``, normalised; the target where nothing of it is left."""
-    left = np.maximum(target - accept * draft, 0.0)
-    left = np.where(left.any(axis=-1, keepdims=True), left, target)
+    left = residual_or_target(np.maximum(target - accept * draft, 0.0), target)
     return np.asarray(left / left.sum(axis=-1, keepdims=True))
 
 

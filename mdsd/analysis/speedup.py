@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mdsd._arguments import check_name, check_whole
+from mdsd._arguments import check_name, check_number, check_whole
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._typing import FloatArray
-from mdsd.analysis._costs import Cost, read_cost, read_fixed_cost
+from mdsd.analysis._costs import Cost, read_cost
 from mdsd.analysis._rates import read_rates
 from mdsd.analysis.tokens import (
     read_acceptance,
@@ -158,7 +158,7 @@ class _Costs:
 def _read_costs(draft_cost: Any, verification_cost: Any, target_cost: Any) -> _Costs:
     return _Costs(
         read_cost(draft_cost, "draft_cost"),
-        read_fixed_cost(verification_cost, "verification_cost"),
+        check_number("verification_cost", verification_cost),
         read_cost(target_cost, "target_cost", positive=True),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd._arguments import read_number, shown
+from mdsd._arguments import check_number
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import read_chain_pair
@@ -20,7 +20,6 @@ from mdsd.analysis.rules import (
     redraw_laws,
     rejection_probabilities,
 )
-from mdsd.errors import InvalidArgumentError
 
 __all__ = ["AcceptanceAssessment", "assess_acceptance", "assess_acceptance_on_chain"]
 
@@ -98,7 +97,7 @@ def assess_acceptance(
     >>> always.unbiased, round(always.least_total_variation, 12)
     (False, 0.3)
     """
-    allowed = _read_tolerance(tolerance)
+    allowed = check_number("tolerance", tolerance)
     target, draft = read_pair(target_probs, draft_probs)
     accept = read_accept_probs(accept_probs, target.shape)
     distance = float(excess(accept * draft, target))
@@ -155,12 +154,11 @@ def assess_acceptance_on_chain(
     >>> found.unbiased, round(found.rejections, 12), round(found.excess_rejections, 12)
     (True, 1.73075, 1.26925)
     """
-    allowed = _read_tolerance(tolerance)
+    allowed = check_number("tolerance", tolerance)
     pair = read_chain_pair(target_chain, draft_chain, horizon, initial)
     accept = read_accept_chain(accept_probs, pair)
     redraw = redraw_laws(pair.target, pair.draft, accept)
-    rule = RuleOnChain(pair.target, pair.draft, accept, redraw, pair.initial, pair.horizon)
-    rejections, distance = rule.expected()
+    rejections, distance = RuleOnChain(pair, accept, redraw).expected()
     return AcceptanceAssessment(
         distance <= allowed,
         redraw if len(redraw) > 1 else redraw[0],
@@ -168,10 +166,3 @@ def assess_acceptance_on_chain(
         distance,
         rejections - float(single_rejection_probs(pair).sum()),
     )
-
-
-def _read_tolerance(value: Any) -> float:
-    number = read_number(value)
-    if not 0.0 <= number < np.inf:
-        raise InvalidArgumentError(f"tolerance is {shown(value)}; expected a finite number >= 0")
-    return number

@@ -35,6 +35,13 @@ SUPPORTED = {
 }
 """The table of the interface, without `single`, which takes the first three at n = 1."""
 
+BAD_ROWS = {
+    "all-nan": ([np.nan] * 4, "nan"),
+    "one-nan": ([0.25, 0.25, np.nan, 0.25], "nan"),
+    "inf": ([0.25, np.inf, 0.25, 0.25], "inf"),
+}
+"""Rows that are no law over four tokens, and what an error says of each."""
+
 
 @dataclass(frozen=True)
 class Case:

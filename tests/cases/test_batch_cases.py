@@ -7,7 +7,15 @@ import pytest
 
 import mdsd
 
-from .reading import CASES, assert_names, assert_names_value, covers, covers_rows, make_draft
+from .reading import (
+    BAD_ROWS,
+    CASES,
+    assert_names,
+    assert_names_value,
+    covers,
+    covers_rows,
+    make_draft,
+)
 
 CLASSES = {"with_replacement": "WithReplacement", "without_replacement": "WithoutReplacement"}
 NAMES = {name: law for law, name in CLASSES.items()}
@@ -57,13 +65,6 @@ def batch_calls(draft_token_ids, rng=None):
         lambda p, q: mdsd.acceptance_bounds(p, q, **draft, num_drafts=2),
         lambda p, q: mdsd.verify_batch(p, q, draft_token_ids, **draft, verifier="rrs", rng=rng),
     )
-
-
-BAD_ROWS = {
-    "all-nan": ([np.nan] * 4, "nan"),
-    "one-nan": ([0.25, 0.25, np.nan, 0.25], "nan"),
-    "inf": ([0.25, np.inf, 0.25, 0.25], "inf"),
-}
 
 
 @pytest.mark.parametrize("bad", BAD_ROWS)

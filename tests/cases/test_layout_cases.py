@@ -10,7 +10,7 @@ import pytest
 import mdsd
 from mdsd.decoding.layouts import eagle_tree, flashinfer_chain, sglang_tree, vllm_flattened
 
-from .reading import CASES, assert_names, covers, covers_drafts
+from .reading import BAD_ROWS, CASES, assert_names, covers, covers_drafts
 
 WAYS = ("one_hot", "deterministic")
 """How deterministic drafts are declared: by one-hot laws or by the word."""
@@ -177,11 +177,6 @@ def run_all(target, drafted, ids, *, draft="with_replacement", rng=0):
 
 
 LAYOUTS = ("flashinfer", "vllm", "sglang", "eagle")
-BAD_ROWS = {
-    "all-nan": ([np.nan] * 4, "nan"),
-    "one-nan": ([0.25, 0.25, np.nan, 0.25], "nan"),
-    "inf": ([0.25, np.inf, 0.25, 0.25], "inf"),
-}
 
 
 @pytest.mark.parametrize("bad", BAD_ROWS)

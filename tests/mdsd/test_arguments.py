@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import mdsd
-from mdsd._arguments import check_name, check_whole, read_array, read_number, shown
+from mdsd._arguments import (
+    check_name,
+    check_number,
+    check_whole,
+    read_array,
+    read_number,
+    shown,
+)
 from mdsd.errors import InvalidArgumentError, InvalidTokenError
 from mdsd.verifiers import registry
 
@@ -62,6 +69,21 @@ def test_numbers():
         0.5,
     ]
     assert all(math.isnan(read_number(x)) for x in (True, "1", None, 1j, [1.0]))
+
+
+@pytest.mark.parametrize("value", [-1e-300, math.nan, math.inf, 10**400, True, "1", None])
+def test_numbers_below_0_and_beyond_all_are_refused(value):
+    with pytest.raises(InvalidArgumentError) as caught:
+        check_number("cost", value)
+    assert str(caught.value) == f"cost is {shown(value)}; expected a finite number >= 0"
+
+
+def test_numbers_of_0_and_more():
+    assert [check_number("cost", x) for x in (0, 5e-324, np.float32(0.5))] == [0.0, 5e-324, 0.5]
+    assert check_number("cost", 5e-324, positive=True) == 5e-324
+    with pytest.raises(InvalidArgumentError) as caught:
+        check_number("cost", 0, positive=True, otherwise=" or a table")
+    assert str(caught.value) == "cost is 0; expected a finite number > 0 or a table"
 
 
 def test_names():

@@ -89,6 +89,14 @@ SMALL = {
 }
 
 
+def drawable(verifier, draft, n, q):
+    """The number of drafts asked for, or where q has fewer tokens to draw one that it allows."""
+    support = np.count_nonzero(q)
+    if draft == "with_replacement" or support >= n:
+        return n
+    return 1 if verifier in ("single", "greedy", "optimal") else support
+
+
 def marginal_law(verifier, name, n, p, q, space=FAR):
     """Law of the emitted token over all tuples of drafts; `verifier` may be of another draft."""
     law = DRAFTS[name](q, n)
@@ -104,9 +112,7 @@ def marginal_law(verifier, name, n, p, q, space=FAR):
 @pytest.mark.parametrize(("verifier", "draft", "n"), RULES)
 def test_lossless_by_enumeration(verifier, draft, n, kind):
     p, q = SMALL[kind]
-    support = np.count_nonzero(q)
-    if draft != "with_replacement" and support < n:
-        n = 1 if verifier in ("single", "greedy", "optimal") else support
+    n = drawable(verifier, draft, n, q)
     np.testing.assert_allclose(marginal_law(verifier, draft, n, p, q), p, rtol=0, atol=1e-12)
 
 
@@ -601,9 +607,7 @@ def test_laws_in_float32(verifier, draft, n, kind):
     p, q = SMALL[kind]
     if kind == "subnormal":
         q = [1.0, 1e-45, 1e-45, 0.0]
-    support = np.count_nonzero(q)
-    if draft != "with_replacement" and support < n:
-        n = 1 if verifier in ("single", "greedy", "optimal") else support
+    n = drawable(verifier, draft, n, q)
     law = marginal_law(verifier, draft, n, p, q, SINGLE)
     np.testing.assert_allclose(law, p, rtol=0, atol=1e-5)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from mdsd._arguments import check_whole, read_number, shown
+from mdsd._arguments import check_number, check_whole
 from mdsd._random import generator
 from mdsd.analysis._simulation import DEFAULT_RUNS
 from mdsd.errors import InvalidArgumentError
@@ -142,7 +142,7 @@ def simulation_settings(
     ]
     if not sizes:
         raise InvalidArgumentError("batch_sizes is empty; expected integers >= 1")
-    steps = [_read_epsilon(f"epsilons[{k}]", value) for k, value in enumerate(epsilons)]
+    steps = [check_number(f"epsilons[{k}]", value) for k, value in enumerate(epsilons)]
     if not steps:
         raise InvalidArgumentError("epsilons is empty; expected finite numbers >= 0")
     return SimulationSettings(
@@ -154,10 +154,3 @@ def simulation_settings(
         check_whole("runs", runs, 2),
         check_whole("seed", seed, 0, math.inf),
     )
-
-
-def _read_epsilon(name: str, value: Any) -> float:
-    number = read_number(value)
-    if not 0.0 <= number < math.inf:
-        raise InvalidArgumentError(f"{name} is {shown(value)}; expected a finite number >= 0")
-    return number

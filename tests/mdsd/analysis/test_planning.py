@@ -59,8 +59,7 @@ def exhaustive(acceptance, budget, max_depth=None, max_branching=None):
 
 def rates(kind, rng, ranks, depths=None):
     """Acceptances by rank that rise or fall, with zeros or without."""
-    shape = (ranks + 1,) if depths is None else (depths, ranks + 1)
-    found = rng.dirichlet(np.full(ranks + 1, 0.7), shape[:-1] or None)[..., :ranks]
+    found = rng.dirichlet(np.full(ranks + 1, 0.7), depths)[..., :ranks]
     if kind == "falling":
         return -np.sort(-found, axis=-1)
     if kind == "rising":
