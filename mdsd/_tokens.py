@@ -10,7 +10,7 @@ from mdsd._arguments import read_array, row_name
 from mdsd._typing import AnyArray, BoolArray, IntArray
 from mdsd.errors import InvalidTokenError
 
-__all__ = ["check_token_ids", "read_token_ids", "refuse_impossible"]
+__all__ = ["check_token_ids", "read_token_ids", "refuse_impossible", "refuse_outside"]
 
 
 def read_token_ids(draft_token_ids: Any, name: str = "draft_token_ids") -> AnyArray:
@@ -70,14 +70,38 @@ def check_token_ids(
         )
     checked = np.ascontiguousarray(ids, dtype=np.int64)
     # Read as unsigned numbers, negative ids lie beyond every vocabulary.
-    outside = checked.view(np.uint64) >= vocab_size
+    refuse_outside(ids, checked.view(np.uint64) >= vocab_size, vocab_size, name)
+    return checked
+
+
+def refuse_outside(
+    ids: AnyArray, outside: BoolArray, vocab_size: int, name: str, *, least: int = 0
+) -> None:
+    """Refuse token ids that are out of range.
+
+    Parameters
+    ----------
+    ids : ndarray of integers, shape (..., n)
+    outside : ndarray of bool, shape (..., n)
+        Which of them are.
+    vocab_size : int
+        V.
+    name : str
+        What to call the argument in an error.
+    least : int, default 0
+        Where the range begins.
+
+    Raises
+    ------
+    InvalidTokenError
+        Naming the first one outside.
+    """
     if np.count_nonzero(outside):
         index = tuple(int(i) for i in np.argwhere(outside)[0])
         raise InvalidTokenError(
             f"{row_name(name, index[:-1])}: id {ids[index]} at position {index[-1]} "
-            f"is outside 0..{vocab_size - 1}"
+            f"is outside {least}..{vocab_size - 1}"
         )
-    return checked
 
 
 def refuse_impossible(ids: IntArray, possible: BoolArray, draft_name: str) -> None:

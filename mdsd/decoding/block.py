@@ -129,13 +129,10 @@ class BlockVerification(StepVerification):
 
     def _accept(self, tree: DraftedTree, path: list[_Prefix], choices: Choices) -> tuple[int, int]:
         """Accept a prefix of the selected path: its length, and the token after it."""
-        for length in range(len(path) - 1, 0, -1):
-            token = self._token_after(tree, path[length], choices)
-            if token is not None:
-                return length, token
-        token = self._token_after(tree, path[0], choices)
-        assert token is not None  # of weight 1
-        return 0, token
+        length = len(path) - 1
+        while (token := self._token_after(tree, path[length], choices)) is None:
+            length -= 1  # never below the root, whose weight is 1
+        return length, token
 
     def _token_after(self, tree: DraftedTree, prefix: _Prefix, choices: Choices) -> int | None:
         """Emit the token after a prefix if that passes its test."""
@@ -169,8 +166,5 @@ class _Prefix:
 
 def _unused_child(tree: DraftedTree, prefix: _Prefix, token: int) -> int | None:
     """Find a drafted child of a token of which nothing has been used; None if there is none."""
-    drafted = tree.child_token_ids(prefix.node).tolist()
-    if token not in drafted:
-        return None
-    child = tree.shape.children(prefix.node)[drafted.index(token)]
+    child = tree.child(prefix.node, token)
     return child if child != prefix.child else None

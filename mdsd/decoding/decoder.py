@@ -31,9 +31,9 @@ from mdsd.errors import (
 from mdsd.trees import TreeShape, read_tree
 from mdsd.verifiers import RRSVerifier, Verifier
 
-__all__ = ["Decoder", "Step", "make_decoder", "read_prompt"]
+__all__ = ["SCHEMES", "Decoder", "Step", "make_decoder", "read_prompt"]
 
-_SCHEMES = ("tree", "batch")
+SCHEMES = ("tree", "batch")
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def make_decoder(
                 f"target_probs has {target.vocab_size} tokens but draft_probs of {name} has "
                 f"{model.vocab_size}; give a MappedModel, or append tokens that cannot occur"
             )
-    if check_name("scheme", scheme, _SCHEMES) == "batch":
+    if check_name("scheme", scheme, SCHEMES) == "batch":
         shape, verification = _read_batch_scheme(verifier, num_drafts, depth, tree)
     else:
         shape = TreeShape.k_ary(num_drafts, depth) if tree is None else read_tree(tree)

@@ -43,6 +43,13 @@ class DrawnTree(FrozenArrays):
         children = self.shape.children(node)
         return self.token_ids[children.start : children.stop]
 
+    def child(self, node: int, token_id: int) -> int | None:
+        """First child of a node that has a token; None if none has."""
+        drafted: list[int] = self.child_token_ids(node).tolist()
+        if token_id not in drafted:
+            return None
+        return self.shape.children(node)[drafted.index(token_id)]
+
     def prefixes(self, prefix: list[int]) -> list[list[int]]:
         """Tokens up to each node, given those up to the root."""
         found = [prefix]

@@ -148,14 +148,15 @@ def branches(
     [(0.125, None), (0.125, 2), (0.25, 1), (0.5, 0)]
     """
     known = {} if known is None else known
-    script: list[int] | None = []
+    script: list[int] = []
     for _ in range(MAX_BRANCHES):
-        choices = EnumeratedChoices(script or [], known)
+        choices = EnumeratedChoices(script, known)
         result = run(choices)
         yield choices.probability, result
-        script = choices.next_script()
-        if script is None:
+        following = choices.next_script()
+        if following is None:
             return
+        script = following
     raise UnsupportedError(f"more than {MAX_BRANCHES:,} branches; at most as many are followed")
 
 

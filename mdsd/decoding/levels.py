@@ -62,10 +62,9 @@ class LevelVerification(StepVerification):
             if law is None:
                 return StepOutcome(tuple(path), choices.token(target_probs))
             verifier = self.verifier if self.verifier.supports(law) else self._otherwise
-            ids = tree.child_token_ids(node)
-            token = choices.verify(verifier, target_probs, law, ids)
-            drafted = ids.tolist()
-            if token not in drafted:
+            token = choices.verify(verifier, target_probs, law, tree.child_token_ids(node))
+            child = tree.child(node, token)
+            if child is None:
                 return StepOutcome(tuple(path), token)
-            node = tree.shape.children(node)[drafted.index(token)]
+            node = child
             path.append(node)

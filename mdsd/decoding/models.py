@@ -12,6 +12,7 @@ from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import AnyArray, FloatArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, InvalidTokenError
+from mdsd.filters import probs_from_logits
 
 __all__ = ["Model", "TableModel", "check_model", "model_logits"]
 
@@ -103,8 +104,6 @@ class TableModel(FrozenArrays):
         InvalidDistributionError
             If the table is not square, or a row holds NaN or plus infinity or has no token left.
         """
-        from mdsd.filters import probs_from_logits
-
         return cls(probs_from_logits(logits))
 
     @property

@@ -78,28 +78,28 @@ class Sampling:
         InvalidDistributionError
             If a row holds NaN or plus infinity or has no token left.
         """
-        rows = np.asarray(logits)
-        if self.logits_processor is not None:
-            pairs = zip(prefixes, rows, strict=True)
-            rows = np.stack([self._processed(list(prefix), row.copy()) for prefix, row in pairs])
+        rows, process = np.asarray(logits), self.logits_processor
+        if process is not None:
+            pairs = zip(map(list, prefixes), rows, strict=True)
+            rows = np.stack([_processed(process, prefix, row.copy()) for prefix, row in pairs])
         try:
             return self._filtered(rows)
         except InvalidDistributionError as error:
             raise InvalidDistributionError(f"{name}: {error}") from None
 
-    def _processed(self, prefix: list[int], row: AnyArray) -> AnyArray:
-        assert self.logits_processor is not None
-        changed, _ = as_float_array(self.logits_processor(prefix, row), "logits_processor")
-        if changed.shape != row.shape:
-            raise InvalidDistributionError(
-                f"logits_processor returned shape {changed.shape}; expected {row.shape}"
-            )
-        return changed
-
     def _filtered(self, rows: AnyArray) -> FloatArray:
         return probs_from_logits(
             rows, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
         )
+
+
+def _processed(process: LogitsProcessor, prefix: list[int], row: AnyArray) -> AnyArray:
+    changed, _ = as_float_array(process(prefix, row), "logits_processor")
+    if changed.shape != row.shape:
+        raise InvalidDistributionError(
+            f"logits_processor returned shape {changed.shape}; expected {row.shape}"
+        )
+    return changed
 
 
 class LogitsRows(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mdsd._tokens import read_token_ids
+from mdsd._tokens import read_token_ids, refuse_outside
 from mdsd.errors import InvalidTokenError
 
 __all__ = ["read_sequence"]
@@ -36,10 +36,5 @@ def read_sequence(name: str, values: Any, vocab_size: int, *, least: int = 0) ->
     if ids.ndim != 1 or len(ids) < least:
         few = f" with at least {least} token id" if least else ""
         raise InvalidTokenError(f"{name} has shape {ids.shape}; expected (T,){few}")
-    outside = (ids < 0) | (ids >= vocab_size)
-    if outside.any():
-        place = int(outside.argmax())
-        raise InvalidTokenError(
-            f"{name}: id {ids[place]} at position {place} is outside 0..{vocab_size - 1}"
-        )
+    refuse_outside(ids, (ids < 0) | (ids >= vocab_size), vocab_size, name)
     return [int(token) for token in ids]

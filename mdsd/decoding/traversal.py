@@ -88,12 +88,14 @@ class TraversalVerification(StepVerification):
 class _Visit:
     """A node above the leaf that is tested: its weight and laws, as left by deleted children."""
 
+    _draft_probs: FloatArray
+    """Law of the draft at the child visited last."""
+
     def __init__(self, tree: DraftedTree, node: int, weight: float) -> None:
         self.node, self.weight = node, weight
         self._tree = tree
         self._children = iter(tree.shape.children(node))
         self._draft_laws = _laws_in_turn(tree.laws[node], tree.child_token_ids(node))
-        self._draft_probs: FloatArray | None = None
 
     @cached_property
     def target_probs(self) -> FloatArray:
@@ -112,7 +114,6 @@ class _Visit:
 
     def delete_child(self) -> None:
         """Take what the child visited last could have emitted from the law."""
-        assert self._draft_probs is not None
         masses = np.maximum(self.weight * self.target_probs - self._draft_probs, 0.0)
         left = float(masses.sum())
         self.weight = passing_probability(self.weight, left)

@@ -10,7 +10,7 @@ import numpy as np
 from mdsd._arguments import check_whole, row_name
 from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array, check_probs
-from mdsd._tokens import read_token_ids
+from mdsd._tokens import read_token_ids, refuse_outside
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.decoding.models import Model, check_model, model_logits
 from mdsd.errors import InvalidDistributionError, InvalidTokenError
@@ -79,11 +79,7 @@ def _check_map(target_token_ids: Any, width: int, vocab_size: int) -> IntArray:
             "the draft model"
         )
     outside = (ids < -1) | (ids >= vocab_size)
-    if outside.any():
-        index = int(outside.argmax())
-        raise InvalidTokenError(
-            f"target_token_ids: id {ids[index]} at position {index} is outside -1..{vocab_size - 1}"
-        )
+    refuse_outside(ids, outside, vocab_size, "target_token_ids", least=-1)
     return ids.astype(np.int64)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from mdsd._arguments import read_array, row_name
 from mdsd._probabilities import as_float_array, check_probs, is_bfloat16_tensor
-from mdsd._tokens import read_token_ids
+from mdsd._tokens import read_token_ids, refuse_outside
 from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
 from mdsd.batch import verify_batch
 from mdsd.batch._inputs import read_batch
@@ -89,23 +89,20 @@ class ProbRows:
         return array if self.home is None else self.home.send(array)
 
     def take(self, places: Places) -> Any:
-        """Gather the vectors at some places: (R, V), of the same kind and where they are."""
+        """Gather the vectors at some places: (R, V), of the same kind and where they are.
+
+        Places that name a token too give single entries, (R,).
+        """
         if isinstance(self.values, np.ndarray):
             return self.values[places]
-        space = space_of(self.values)
-        flat = space.xp.reshape(self.values, (-1, self.vocab_size))
-        index = np.ravel_multi_index(places, self.values.shape[:-1])
+        space, shape = space_of(self.values), tuple(self.values.shape)
+        flat = space.xp.reshape(self.values, (-1, *shape[len(places) :]))
+        index = np.ravel_multi_index(places, shape[: len(places)])
         return space.xp.take(flat, space.send(index), axis=0)
 
     def entries(self, places: Places) -> AnyArray:
         """Gather single entries, (R,), on the host."""
-        if isinstance(self.values, np.ndarray):
-            return np.asarray(self.values[places])
-        space = space_of(self.values)
-        flat = space.xp.reshape(self.values, (-1,))
-        index = np.ravel_multi_index(places, self.values.shape)
-        found = to_host(space.xp.take(flat, space.send(index), axis=0))
-        return as_float_array(found, self.name)[0]
+        return as_float_array(to_host(self.take(places)), self.name)[0]
 
     def check(self, used: BoolArray) -> None:
         """Check the vectors that are used; the others are not looked at.
@@ -230,12 +227,9 @@ def check_ids(
         Naming the first one outside.
     """
     outside = used & ((ids < 0) | (ids >= vocab_size))
-    if outside.any():
-        *row, position = place = tuple(int(i) for i in np.argwhere(outside)[0])
-        raise InvalidTokenError(
-            f"{row_name(name, row[alone:])}: id {ids[place]} at position {position} "
-            f"is outside 0..{vocab_size - 1}"
-        )
+    if alone:
+        ids, outside = ids[0], outside[0]
+    refuse_outside(ids, outside, vocab_size, name)
 
 
 def draw_rows(rows: Any, uniforms: FloatArray) -> IntArray:

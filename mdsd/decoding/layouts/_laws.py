@@ -9,7 +9,7 @@ import numpy as np
 
 from mdsd._arguments import check_name
 from mdsd._typing import IntArray
-from mdsd.batch._inputs import make_draft
+from mdsd.decoding.laws import example_law
 from mdsd.decoding.layouts._inputs import ProbRows, read_probs
 from mdsd.drafts import DraftDistribution
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
@@ -104,12 +104,7 @@ class ChildrenLaw:
     @property
     def example(self) -> DraftDistribution:
         """Some draft distribution of the kind: what does not depend on its probabilities."""
-        size = max(self.num_drafts, 2)
-        uniform = np.full(size, 1.0 / size)
-        several = self.draft == "independent"
-        return make_draft(
-            self.draft, [uniform] * self.num_drafts if several else uniform, self.num_drafts
-        )
+        return example_law(self.draft, self.num_drafts)
 
     def chosen_rows(self, ids: IntArray, like: ProbRows) -> Any:
         """Write the laws of children that were chosen, as `verify_batch` takes them.

@@ -10,7 +10,14 @@ from mdsd._arguments import shown
 from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, cache_of, new_cache
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["check_causal", "check_processors", "check_settings", "forward_parameters"]
+__all__ = [
+    "check_causal",
+    "check_positions",
+    "check_processors",
+    "check_settings",
+    "forward_parameters",
+    "is_transformers_model",
+]
 
 _MASKED_ATTENTION = ("sdpa", "eager")
 """Attention implementations that take a 4-D mask."""
@@ -138,7 +145,8 @@ def check_settings(model: Any, config: Any, arguments: dict[str, Any]) -> None:
     UnsupportedError
         Naming the setting.
     """
-    mode = str(getattr(config.get_generation_mode(), "value", config.get_generation_mode()))
+    kind = config.get_generation_mode()
+    mode = str(getattr(kind, "value", kind))
     if mode not in _MODES:
         raise UnsupportedError(
             f"generation mode {mode!r} is not supported; multi_draft samples, or takes the most "

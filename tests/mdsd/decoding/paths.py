@@ -1,4 +1,4 @@
-"""What tests of both path-level verifications share: toy instances, trees and laws of outcomes."""
+"""What tests of verifications share: toy instances, trees and laws of outcomes."""
 
 from __future__ import annotations
 
@@ -53,6 +53,17 @@ def drafted_tree(shape: TreeShape, draft: str = "with_replacement", seed: int = 
         laws.append(law)
     rows = rng.dirichlet(np.ones(V), size=len(shape.parents))
     return DraftedTree(shape, tokens, tuple(laws), rows)
+
+
+class AskedRows:
+    """Rows that note the nodes they are asked for."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows, self.asked = rows, list[int]()
+
+    def __getitem__(self, node: int) -> np.ndarray:
+        self.asked.append(node)
+        return self.rows[node]
 
 
 def outcome_law(tree: DraftedTree, verification: StepVerification) -> dict[StepOutcome, float]:

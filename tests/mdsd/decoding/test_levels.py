@@ -11,37 +11,16 @@ import mdsd
 from mdsd.decoding import TreeShape
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.drafted import DraftedTree
-from mdsd.decoding.enumeration import branches
 from mdsd.decoding.laws import example_law, node_law
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepOutcome
 from mdsd.decoding.verification import step_verification
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
+from .paths import AskedRows, drafted_tree, outcome_law
 from .toys import V
 
 RNG = np.random.default_rng(8)
-
-
-def random_tree(shape, draft="with_replacement", seed=0):
-    """A tree whose drafts were drawn from a law of its own at each node."""
-    rng = np.random.default_rng(seed)
-    tokens, laws = np.zeros(len(shape.parents), dtype=np.int64), []
-    for node in range(len(shape.parents)):
-        children = shape.children(node)
-        law = node_law(draft, rng.dirichlet(np.ones(V)), len(children)) if children else None
-        if law is not None:
-            tokens[children.start : children.stop] = law.sample(rng)
-        laws.append(law)
-    rows = rng.dirichlet(np.ones(V), size=len(shape.parents))
-    return DraftedTree(shape, tokens, tuple(laws), rows)
-
-
-def outcome_law(tree, verifier):
-    law = defaultdict(float)
-    for prob, outcome in branches(lambda choices: LevelVerification(verifier)(tree, choices)):
-        law[outcome] += prob
-    return law
 
 
 def by_hand(tree, verifier, node=0, path=()):
@@ -72,8 +51,8 @@ def by_hand(tree, verifier, node=0, path=()):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("verifier", [mdsd.RRSVerifier(), mdsd.KSeqVerifier()], ids=repr)
 def test_outcomes_multiply_along_the_path(shape, seed, verifier):
-    tree = random_tree(shape, seed=seed)
-    found, expected = outcome_law(tree, verifier), by_hand(tree, verifier)
+    tree = drafted_tree(shape, seed=seed)
+    found, expected = outcome_law(tree, LevelVerification(verifier)), by_hand(tree, verifier)
     assert set(found) == set(expected)
     assert found == pytest.approx(expected, abs=1e-15)
 
@@ -84,7 +63,9 @@ def test_a_residual_token_that_was_drafted_is_gone_on_from():
     tree = DraftedTree(
         TreeShape([-1, 0, 0]), np.array([2, 0, 1]), (law, None, None), np.eye(3)[[1, 0, 2]]
     )
-    assert outcome_law(tree, mdsd.NaiveTreeVerifier()) == {StepOutcome((2,), 2): 1.0}
+    assert outcome_law(tree, LevelVerification(mdsd.NaiveTreeVerifier())) == {
+        StepOutcome((2,), 2): 1.0
+    }
 
 
 def test_of_equal_drafts_the_first_is_taken():
@@ -92,21 +73,13 @@ def test_of_equal_drafts_the_first_is_taken():
     tree = DraftedTree(
         TreeShape([-1, 0, 0]), np.array([0, 1, 1]), (law, None, None), np.eye(2)[[1, 0, 1]]
     )
-    assert outcome_law(tree, mdsd.RRSVerifier()) == {StepOutcome((1,), 0): 1.0}
+    assert outcome_law(tree, LevelVerification(mdsd.RRSVerifier())) == {StepOutcome((1,), 0): 1.0}
 
 
 def test_rows_off_the_path_are_not_asked_for():
-    class Rows:
-        def __init__(self, rows):
-            self.rows, self.asked = rows, []
-
-        def __getitem__(self, node):
-            self.asked.append(node)
-            return self.rows[node]
-
     shape = TreeShape.k_ary(3, 3)
-    whole = random_tree(shape, "without_replacement")
-    rows = Rows(whole.target_probs)
+    whole = drafted_tree(shape, "without_replacement")
+    rows = AskedRows(whole.target_probs)
     tree = DraftedTree(whole.shape, whole.token_ids, whole.laws, rows)
     outcome = LevelVerification(mdsd.RRSVerifier())(tree, RandomChoices(0))
     assert rows.asked == [0, *outcome.path]
@@ -138,7 +111,7 @@ class TestShortOfTokens:
         tree = DraftedTree(
             TreeShape([-1, 0]), np.array([0, 1]), (law, None), np.stack([target, probs])
         )
-        found = outcome_law(tree, mdsd.SpecHubVerifier())
+        found = outcome_law(tree, LevelVerification(mdsd.SpecHubVerifier()))
         assert found == {
             StepOutcome((), 0): 0.25,
             StepOutcome((1,), 1): 0.5,

@@ -7,7 +7,6 @@ import pytest
 
 import mdsd
 from mdsd.decoding import MappedModel, TreeShape, map_vocabulary
-from mdsd.decoding.enumeration import EnumeratedChoices
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.testing import sequence_law
 
@@ -20,6 +19,7 @@ from .toys import (
     V,
     combinations,
     distance,
+    draft_evenly,
     filtered,
     plain_law,
 )
@@ -186,13 +186,7 @@ class TestNegativeControls:
         assert distance(law, expected_law()) > 1e-2
 
     def test_drafts_from_another_law_than_declared(self, monkeypatch):
-        choose = EnumeratedChoices.drafts
-
-        def drafts(self, law):
-            flat = type(law)(np.full(law.vocab_size, 1.0 / law.vocab_size), law.num_drafts)
-            return choose(self, flat)
-
-        monkeypatch.setattr(EnumeratedChoices, "drafts", drafts)
+        draft_evenly(monkeypatch)
         assert distance(law_of(tree=[2, 1]), expected_law()) > 1e-3
 
     def test_rows_of_other_nodes(self):

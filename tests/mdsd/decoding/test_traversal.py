@@ -13,7 +13,6 @@ from mdsd.decoding import TreeShape, generate
 from mdsd.decoding.block import BlockVerification
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.drafted import DraftedTree
-from mdsd.decoding.enumeration import EnumeratedChoices
 from mdsd.decoding.laws import example_law
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepOutcome
@@ -22,8 +21,16 @@ from mdsd.decoding.verification import step_verification
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.testing import accepted_law, chi_square_p_value, sequence_law
 
-from .paths import SHAPES, EdgeModel, drafted_tree, expected_accepted, outcome_law, toy_pair
-from .toys import PrefixModel, distance, filtered, plain_law
+from .paths import (
+    SHAPES,
+    AskedRows,
+    EdgeModel,
+    drafted_tree,
+    expected_accepted,
+    outcome_law,
+    toy_pair,
+)
+from .toys import PrefixModel, distance, draft_evenly, filtered, plain_law
 
 EXACT = 1e-12
 PROMPT, LENGTH = [2, 0], 3
@@ -127,13 +134,7 @@ class TestNegativeControls:
         assert distance(law_of("without_replacement"), expected_law()) > 1e-3
 
     def test_drafts_from_another_law_than_declared(self, monkeypatch):
-        choose = EnumeratedChoices.drafts
-
-        def drafts(self, law):
-            flat = type(law)(np.full(law.vocab_size, 1.0 / law.vocab_size), law.num_drafts)
-            return choose(self, flat)
-
-        monkeypatch.setattr(EnumeratedChoices, "drafts", drafts)
+        draft_evenly(monkeypatch)
         assert distance(law_of(), expected_law()) > 1e-3
 
 
@@ -196,20 +197,12 @@ class TestAccepted:
 
 
 class TestRows:
-    class Rows:
-        def __init__(self, rows):
-            self.rows, self.asked = rows, []
-
-        def __getitem__(self, node):
-            self.asked.append(node)
-            return self.rows[node]
-
     def test_each_at_most_once_and_only_above_tested_leaves(self):
         shape = TreeShape.from_branching([3, 2, 2])
         whole = drafted_tree(shape, seed=2)
         counts = set()
         for seed in range(20):
-            rows = self.Rows(whole.target_probs)
+            rows = AskedRows(whole.target_probs)
             tree = DraftedTree(whole.shape, whole.token_ids, whole.laws, rows)
             outcome = TraversalVerification()(tree, RandomChoices(seed))
             last = outcome.path[-1] if outcome.path else 0

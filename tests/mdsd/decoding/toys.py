@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
 import mdsd
 from mdsd import RRSVerifier, Verifier, WithoutReplacement, WithReplacement
+from mdsd.decoding.enumeration import EnumeratedChoices
 
 V = 4
 
@@ -112,6 +114,17 @@ def combinations(most: int = 2) -> Iterator[tuple[str, str, Any]]:
                 yield from ((draft, name, [2, 2]) for name in supporting(draft, [2]))
             continue
         yield from ((draft, name, TREES[n]) for name in supporting(draft, list(range(1, n + 1))))
+
+
+def draft_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have enumerated drafts drawn from the uniform law, whatever law is declared."""
+    choose = EnumeratedChoices.drafts
+
+    def drafts(self: EnumeratedChoices, law: Any) -> np.ndarray:
+        flat = type(law)(np.full(law.vocab_size, 1.0 / law.vocab_size), law.num_drafts)
+        return choose(self, flat)
+
+    monkeypatch.setattr(EnumeratedChoices, "drafts", drafts)
 
 
 class LyingVerifier(RRSVerifier):
