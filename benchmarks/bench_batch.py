@@ -41,11 +41,8 @@ class Batch:
 
 
 @pytest.fixture(scope="session")
-def batch(peaked):
-    rng = np.random.default_rng(1)
-    logits = rng.normal(size=(ROWS, len(peaked.target))) * 3
-    target = mdsd.probs_from_logits(logits)
-    draft = mdsd.probs_from_logits(logits + rng.normal(size=logits.shape))
+def batch(peaked, make_laws):
+    target, draft = make_laws(np.random.default_rng(1), (ROWS, len(peaked.target)))
     return Batch(target, draft, ROWS * peaked.argsort_seconds)
 
 

@@ -13,14 +13,6 @@ def full(request, make_pair):
     return make_pair(request.param)
 
 
-def spread(vocab_size):
-    """Softmax of 2.5 times normal logits; draft = those logits plus normal noise."""
-    rng = np.random.default_rng(0)
-    logits = 2.5 * rng.normal(size=vocab_size)
-    noisy = logits + rng.normal(size=vocab_size)
-    return mdsd.probs_from_logits(logits), mdsd.probs_from_logits(noisy)
-
-
 def missed(plan):
     error = np.abs(plan.marginal_law() - plan.target_probs).sum() / 2
     return f"acceptance {plan.acceptance_rate:.6f}, gap {plan.gap:.0e}, lossless to {error:.0e}"
@@ -64,8 +56,9 @@ def test_plan_for_independent_drafts(measure, full):
 
 
 @pytest.mark.parametrize("vocab_size", [100, 1_000], ids="V={}".format)
-def test_plan_of_small_vocabularies(measure, make_pair, vocab_size):
-    target, draft_probs = spread(vocab_size)
+def test_plan_of_small_vocabularies(measure, make_pair, make_laws, vocab_size):
+    """Softmax of 2.5 times normal logits."""
+    target, draft_probs = make_laws(np.random.default_rng(0), vocab_size, scale=2.5)
     verifier = mdsd.OptimalVerifier()
     measure(
         lambda: verifier.plan(target, mdsd.WithoutReplacement(draft_probs, NUM_DRAFTS)),

@@ -27,11 +27,9 @@ class Batch:
 
 
 @pytest.fixture(scope="session")
-def rows(peaked):
+def rows(peaked, make_laws):
     rng = np.random.default_rng(1)
-    logits = rng.normal(size=(ROWS, len(peaked.target))) * 3
-    target = mdsd.probs_from_logits(logits)
-    draft = mdsd.probs_from_logits(logits + rng.normal(size=logits.shape))
+    target, draft = make_laws(rng, (ROWS, len(peaked.target)))
     ids = np.array([mdsd.WithoutReplacement(q, NUM_DRAFTS).sample(rng) for q in draft])
     uniforms = rng.random((ROWS, NUM_DRAFTS + 1))
     return [torch.from_numpy(x) for x in (target, draft, ids, uniforms)]

@@ -40,13 +40,21 @@ def median_seconds(call, rounds=9):
     return float(np.median(times))
 
 
+def peaked_laws(rng, shape, scale=3.0):
+    """Softmax of `scale` times normal logits; draft = target logits + normal noise."""
+    logits = scale * rng.normal(size=shape)
+    noisy = logits + rng.normal(size=shape)
+    return mdsd.probs_from_logits(logits), mdsd.probs_from_logits(noisy)
+
+
 def peaked_pair(vocab_size):
-    """Softmax of normal logits with standard deviation 3; draft = target logits + normal noise."""
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=vocab_size) * 3
-    target = mdsd.probs_from_logits(logits)
-    draft = mdsd.probs_from_logits(logits + rng.normal(size=vocab_size))
+    target, draft = peaked_laws(np.random.default_rng(0), vocab_size)
     return Pair(target, draft, median_seconds(lambda: np.argsort(target / draft)))
+
+
+@pytest.fixture(scope="session")
+def make_laws():
+    return peaked_laws
 
 
 @pytest.fixture(scope="session")

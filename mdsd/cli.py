@@ -133,12 +133,13 @@ def _list_option(flag: str, kind: _List, help_text: str) -> Callable[[Command], 
     return click.option(flag, type=kind, multiple=True, callback=_joined, help=help_text)
 
 
-_FOLDER = click.Path(path_type=Path)
+_PATH = click.Path(path_type=Path)
+_POSITIONS = click.option(
+    "--positions", type=int, metavar="N", help="Use the first N positions only."
+)
 _TOP_K = click.option("--top-k", type=int, help="Keep this many tokens; 0 and -1 keep all.")
 _TOP_P = click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass.")
-_OUTPUT = click.option(
-    "--output", type=click.Path(path_type=Path), metavar="FILE.csv|.json", help="Write rows."
-)
+_OUTPUT = click.option("--output", type=_PATH, metavar="FILE.csv|.json", help="Write rows.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 _SHARED = (
@@ -156,19 +157,19 @@ _MORE = (
     _list_option("--temperature", _NUMBERS, "Temperatures; 0 is argmax.  [default: 1.0]"),
     _TOP_K,
     _TOP_P,
-    click.option("--positions", type=int, metavar="N", help="Use the first N positions only."),
+    _POSITIONS,
     click.option(
         "--seed", type=int, default=0, show_default=True, help="Seed of what is estimated."
     ),
     _OUTPUT,
-    click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw rows."),
+    click.option("--plot", type=_PATH, metavar="FILE.png", help="Draw rows."),
     _JSON,
 )
 _DECODERS = (
-    click.option("--target", type=_FOLDER, metavar="FOLDER", help="A model of transformers."),
+    click.option("--target", type=_PATH, metavar="FOLDER", help="A model of transformers."),
     click.option(
         "--draft-model",
-        type=_FOLDER,
+        type=_PATH,
         multiple=True,
         metavar="FOLDER",
         help="Its draft model; several for independent drafts.",
@@ -211,7 +212,7 @@ _SIMULATION = (
     click.option("--runs", type=int, metavar="N", help="Runs for each number.  [default: 100000]"),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of chain and runs."),
     click.option(
-        "--output", type=_FOLDER, metavar="FOLDER", help="Write figures (PNG) and tables (CSV)."
+        "--output", type=_PATH, metavar="FOLDER", help="Write figures (PNG) and tables (CSV)."
     ),
     _JSON,
 )
@@ -233,10 +234,10 @@ _PLANNING = (
     click.option("--temperature", type=float, help="0 is argmax.  [default: 1.0]"),
     _TOP_K,
     click.option("--top-p", type=float, help="Nucleus mass.  [default: 1.0]"),
-    click.option("--positions", type=int, metavar="N", help="Use the first N positions only."),
+    _POSITIONS,
     click.option("--seed", type=int, metavar="N", help="Seed of the measurement.  [default: 0]"),
     _OUTPUT,
-    click.option("--plot", type=_FOLDER, metavar="FILE.png", help="Draw the tree."),
+    click.option("--plot", type=_PATH, metavar="FILE.png", help="Draw the tree."),
     _JSON,
 )
 
@@ -348,12 +349,12 @@ def decode(
     if compare:
         with _progress_bar("runs") as progress:
             rows = run_comparison(models, settings, progress)
-        _deliver(rows, described, comparison_report(rows, settings), as_json, output)
+        _deliver(rows, described, lambda: comparison_report(rows, settings), as_json, output)
         return
     text, row = run_decode(models, settings, None if as_json else _stream)
     if not as_json:
         _stream("\n\n")
-    _deliver((row,), described, decode_report(row), as_json, output, text=text)
+    _deliver((row,), described, lambda: decode_report(row), as_json, output, text=text)
 
 
 def _stream(piece: str) -> None:
@@ -401,8 +402,11 @@ def plan_tree(
             measured = rates.measured_acceptance(dataset, settings, progress)
         found = planned_tree(measured, limits)
     more_files = {} if plot is None else {plot: to_png(plan_figure(found))}
-    report = plan_report(found)
-    _deliver(found.rows, described, report, as_json, output, more_files, **found.summary)
+
+    def lay_out() -> RenderableType:
+        return plan_report(found)
+
+    _deliver(found.rows, described, lay_out, as_json, output, more_files, **found.summary)
 
 
 @main.command()
@@ -460,7 +464,11 @@ def _study(
     with _progress_bar("positions") as progress:
         rows = run(dataset, settings, progress)
     more_files = {} if plot is None else {plot: draw(rows)}
-    _deliver(rows, described, lay_out(rows, settings.positions), as_json, output, more_files)
+
+    def report() -> RenderableType:
+        return lay_out(rows, settings.positions)
+
+    _deliver(rows, described, report, as_json, output, more_files)
 
 
 def _check_files(output: Path | None, plot: Path | None = None) -> None:
@@ -476,7 +484,7 @@ def _check_files(output: Path | None, plot: Path | None = None) -> None:
 def _deliver(
     rows: Rows,
     described: Mapping[str, Any],
-    report: RenderableType,
+    lay_out: Callable[[], RenderableType],
     as_json: bool,
     output: Path | None,
     more_files: Mapping[Path, bytes] = MappingProxyType({}),
@@ -495,7 +503,7 @@ def _deliver(
     if as_json:
         click.echo(to_json(rows, described, **more))
     else:
-        print_report(report)
+        print_report(lay_out())
 
 
 def _renamed(options: Mapping[str, Any], plural: Sequence[str]) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mdsd.cli import main
+from . import commands
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
@@ -19,17 +19,8 @@ FIGURES = {page: re.findall(r"!\[.+?\]\((.+?)\)", page.read_text("utf-8")) for p
 MOST_BYTES = 100_000
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    return tmp_path
-
-
 def printed(command: str) -> list[str]:
-    result = CliRunner().invoke(main, shlex.split(command), prog_name="mdsd")
-    assert (result.exit_code, result.stderr) == (0, "")
-    return result.stdout.splitlines()
+    return commands.printed(commands.run(command)).splitlines()
 
 
 def theory(lines: list[str]) -> list[tuple[str, ...]]:

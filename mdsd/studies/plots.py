@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["STYLE", "bound_figure", "compare_figure", "to_png"]
+__all__ = ["MARKERS", "STYLE", "bound_figure", "compare_figure", "to_png"]
 
 # Okabe and Ito's colours, told apart with all kinds of colour vision; black is the bound's.
 # Verifiers take them in the order of the registry: the pale one falls to the one rarely drawn.
 _COLOURS = ("#F0E442", "#56B4E9", "#009E73", "#0072B2", "#E69F00", "#CC79A7", "#999999", "#D55E00")
 _BOX_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#999999")
-_MARKERS = "os^Dv<>Pp*hX"
+MARKERS = "os^Dv<>Pp*hX"
 STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "font.size": 9.0}
 _PANEL_WIDTH, _PANEL_HEIGHT, _MOST_COLUMNS = 3.4, 2.7, 3
 
@@ -169,7 +169,7 @@ def _draw_verifiers(axis: Axes, rows: Sequence[CompareRow], names: Sequence[str]
             [stderr for _, _, stderr in points],
             label=name,
             color=_COLOURS[look % len(_COLOURS)],
-            marker=_MARKERS[look % len(_MARKERS)],
+            marker=MARKERS[look % len(MARKERS)],
             markersize=4.5,
             linewidth=1.0,
             capsize=2.0,

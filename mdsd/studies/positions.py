@@ -31,6 +31,7 @@ __all__ = [
     "DRAFT_NAMES",
     "Case",
     "Progress",
+    "Steps",
     "Visit",
     "applies",
     "bound_value",
@@ -136,6 +137,28 @@ def check_progress(progress: Any) -> None:
         )
 
 
+class Steps:
+    """Counts the steps of a study, and tells of each.
+
+    Parameters
+    ----------
+    total : int
+        All steps.
+    progress : callable or None
+        Called with (steps done, all steps) at each.
+    """
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._done, self._total = 0, total
+        self._progress = progress
+
+    def __call__(self) -> None:
+        """Count one step."""
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
 def bound_value(visit: Visit, tolerance: float) -> float:
     """Compute the acceptance bound at a visited position."""
     return acceptance_bound(visit.target_probs, visit.draft, tolerance=tolerance).value
@@ -158,8 +181,7 @@ def visits(
     Visit
         Temperature by temperature, position by position.
     """
-    total = len(settings.temperatures) * settings.positions
-    done = 0
+    step = Steps(len(settings.temperatures) * settings.positions, progress)
     for heat in settings.temperatures:
         cases = [case for case in settings.cases if case.temperature == heat]
         for position in range(settings.positions):
@@ -168,9 +190,7 @@ def visits(
                 visit = _visit(case, position, laws)
                 if visit is not None:
                     yield visit
-            done += 1
-            if progress is not None:
-                progress(done, total)
+            step()
 
 
 class _Laws:

@@ -19,7 +19,7 @@ from mdsd.filters import filter_probs
 from mdsd.studies.positions import DRAFT_NAMES, Case, applies, probe_draft
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
-__all__ = ["MONTE_CARLO_PATHS", "Settings", "bound_settings", "compare_settings"]
+__all__ = ["MONTE_CARLO_PATHS", "Settings", "bound_settings", "compare_settings", "read_names"]
 
 MONTE_CARLO_PATHS = 1024
 """Rejection paths where an acceptance rate is estimated; positions average the noise out."""
@@ -155,8 +155,8 @@ def bound_settings(
     given = _listed("num_drafts", num_drafts)
     counts = _distinct("num_drafts", [check_num_drafts(n) for n in given])
     models = tuple(dataset.draft_logits)
-    chosen = _names("draft model", draft_models, models, models[:1])
-    asked = _names("draft distribution", drafts, DRAFT_NAMES, DRAFT_NAMES)
+    chosen = read_names("draft model", draft_models, models, models[:1])
+    asked = read_names("draft distribution", drafts, DRAFT_NAMES, DRAFT_NAMES)
     warm = _listed("temperatures", temperatures)
     for heat in warm or [1.0]:
         filter_probs([1.0], temperature=heat, top_k=top_k, top_p=top_p)
@@ -264,9 +264,24 @@ def _choose_verifiers(verifiers: Iterable[str | Verifier] | None) -> tuple[str |
     return _distinct("verifiers", list(chosen.values()))
 
 
-def _names(
+def read_names(
     kind: str, given: Iterable[str] | None, known: Sequence[str], default: Sequence[str]
 ) -> tuple[str, ...]:
+    """Check a list of names, and leave out repetitions.
+
+    Parameters
+    ----------
+    kind : str
+        What one of them names.
+    given : iterable of str, or None
+    known, default : sequence of str
+        The names there are, and those chosen where none is given.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is no list, an empty one, or a name is not known.
+    """
     if given is None:
         return tuple(default)
     return _distinct(

@@ -195,7 +195,7 @@ def _mean(row: Row, mean: float | None, stderr: float | None) -> Text:
 
 def _notes(rows: Sequence[Row], positions: int, legend: str) -> list[RenderableType]:
     """Say what the numbers are, which positions were left out, and what is not computed and why."""
-    notes = [legend.format(f"{positions:,} position{'s' if positions != 1 else ''}")]
+    notes = [legend.format(counted(positions, "position"))]
     for title, group in titled_groups(rows):
         short = {
             f"{row.draft} n={row.num_drafts}: {row.positions:,}".replace(" ", _NO_BREAK): None

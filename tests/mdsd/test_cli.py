@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -15,13 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import mdsd
-from mdsd.cli import main
+
+from .. import commands
+from ..commands import PACKAGES, assert_refused
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = str(Path(mdsd.__file__).parents[1])  # a checkout, or where the wheel was installed
 CASES = {
     case["id"]: case
     for case in json.loads((ROOT / "tests/cases/cases.json").read_text(encoding="utf-8"))
@@ -43,14 +45,6 @@ COMPARE_KEYS = [
 BOUND_KEYS = [*COMPARE_KEYS[:4], "bound", "bound_stderr", "q10", "q50", "q90", "positions"]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, in a terminal of 80 columns."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    return tmp_path
-
-
 def numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [numbers(entry) for entry in value]
@@ -63,21 +57,11 @@ def save(arrays: dict[str, Any]) -> None:
 
 def call(command: str) -> Result:
     """Run a command as it is written in the cases, "mdsd" first."""
-    return CliRunner().invoke(main, shlex.split(command)[1:], prog_name="mdsd")
+    return commands.run(command.removeprefix("mdsd"))
 
 
 def rows_of(command: str) -> list[dict[str, Any]]:
-    result = call(command)
-    assert (result.exit_code, result.stderr) == (0, "")
-    return json.loads(result.stdout)["rows"]
-
-
-def assert_refused(result: Result, *words: str) -> None:
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("mdsd: ")
-    assert [word for word in words if word not in line] == []
+    return json.loads(commands.printed(call(command)))["rows"]
 
 
 SMALL = {
@@ -569,35 +553,12 @@ def test_interrupt_is_one_line():
 
 @pytest.mark.parametrize("arguments", [["verifiers"], ["--version"], ["--help"]])
 def test_quick_commands_import_nothing_heavy(arguments):
-    code = (
-        "import sys; from mdsd.cli import main\n"
-        f"try: main({arguments!r})\n"
-        "finally: print(sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": PACKAGES},
-        check=True,
-    )
-    heavy = {"numba", "scipy", "matplotlib", "cvxpy", "networkx", "torch"}
-    assert heavy.isdisjoint(re.findall(r"'(\w+)'", done.stderr))
-    assert "numpy" in done.stderr
+    _, imported = commands.run_alone(*arguments)
+    assert imported.isdisjoint({"numba", "scipy", "matplotlib", "cvxpy", "networkx", "torch"})
+    assert "numpy" in imported
 
 
 def test_a_bar_shows_on_a_terminal_and_on_standard_error_only(small):
-    pty = pytest.importorskip("pty")
-    master, terminal = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "mdsd", "bound", "data.npz", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=terminal,
-        env=os.environ | {"PYTHONPATH": PACKAGES, "TERM": "xterm"},
-    ) as running:
-        os.close(terminal)
-        stdout = running.stdout.read()
-    shown = os.read(master, 65536)
-    os.close(master)
+    stdout, shown = commands.run_in_terminal("bound", "data.npz", "--json")
     assert json.loads(stdout)["rows"]
     assert b"positions" in shown

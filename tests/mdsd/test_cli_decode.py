@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import mdsd
-from mdsd.cli import main
 from mdsd.decoding import embedded_pair, generate
 
-PACKAGES = str(Path(mdsd.__file__).parents[1])  # a checkout, or where the wheel was installed
+from .. import commands
+from ..commands import assert_refused
+
+pytestmark = pytest.mark.usefixtures("folder")
+
 KEYS = [
     "verifier",
     "draft",
@@ -42,23 +42,12 @@ KEYS = [
 SHORT = "--tree 2,1 --max-new-tokens 6 --seeds 2"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, in a terminal of 80 columns."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    return tmp_path
-
-
 def call(arguments: str) -> Result:
-    return CliRunner().invoke(main, ["decode", *shlex.split(arguments)], prog_name="mdsd")
+    return commands.run(f"decode {arguments}")
 
 
 def report_of(arguments: str) -> dict[str, Any]:
-    result = call(f"{arguments} --json")
-    assert (result.exit_code, result.stderr) == (0, "")
-    report: dict[str, Any] = json.loads(result.stdout)
-    return report
+    return commands.report_of(f"decode {arguments}")
 
 
 def untimed(row: dict[str, Any]) -> dict[str, Any]:
@@ -190,14 +179,7 @@ def test_text_comes_before_the_run_is_over():
         "try: cli.main(['decode', '--max-new-tokens', '30'])\n"
         "finally: print(len(pieces), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": PACKAGES},
-        check=True,
-    )
-    assert int(done.stderr) > 5
+    assert int(commands.run_python(code).stderr) > 5
 
 
 # --- a comparison --------------------------------------------------------------------------------
@@ -281,11 +263,7 @@ def test_comparison_says_which_verifier_does_not_apply():
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
 def test_bad_options_are_one_line(folder, arguments, words):
-    result = call(arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("mdsd: ")
-    assert [word for word in words if word not in line] == []
+    assert_refused(call(arguments), *words)
     assert list(folder.iterdir()) == []
 
 
@@ -320,37 +298,15 @@ def test_models_from_folders_need_the_extra(folder, monkeypatch):
 
 
 def test_help_is_short_and_imports_nothing_heavy():
-    code = (
-        "import sys; from mdsd.cli import main\n"
-        "try: main(['decode', '-h'])\n"
-        "finally: print(sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": PACKAGES, "COLUMNS": "80"},
-        check=True,
-    )
+    shown, imported = commands.run_alone("decode", "-h", COLUMNS="80")
     assert call("-h").stdout == call("--help").stdout
-    assert "--max-new-tokens" in done.stdout
-    heavy = {"numba", "scipy", "torch", "transformers", "pydoc_data"}
-    assert heavy.isdisjoint(re.findall(r"'(\w+)'", done.stderr))
+    assert "--max-new-tokens" in shown
+    assert imported.isdisjoint({"numba", "scipy", "torch", "transformers", "pydoc_data"})
+    assert "click" in imported
 
 
 def test_a_bar_shows_on_a_terminal_and_on_standard_error_only():
-    pty = pytest.importorskip("pty")
-    master, terminal = pty.openpty()
-    arguments = f"--compare {SHORT} --verifier rrs --json".split()
-    with subprocess.Popen(
-        [sys.executable, "-m", "mdsd", "decode", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=terminal,
-        env=os.environ | {"PYTHONPATH": PACKAGES, "TERM": "xterm"},
-    ) as running:
-        os.close(terminal)
-        stdout = running.stdout.read()
-    shown = os.read(master, 65536)
-    os.close(master)
+    arguments = f"decode --compare {SHORT} --verifier rrs --json".split()
+    stdout, shown = commands.run_in_terminal(*arguments)
     assert json.loads(stdout)["rows"]
     assert b"runs" in shown

@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import csv
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import mdsd
 from mdsd.analysis import plan_tree
-from mdsd.cli import main
+
+from .. import commands
+from ..commands import assert_refused
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 KEYS = ["node", "parent", "depth", "rank", "acceptance", "probability"]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, in a terminal of 80 columns."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    return tmp_path
-
-
 def call(arguments: str) -> Result:
-    return CliRunner().invoke(main, ["plan-tree", *shlex.split(arguments)], prog_name="mdsd")
+    return commands.run(f"plan-tree {arguments}")
 
 
 def report_of(arguments: str) -> dict[str, Any]:
-    result = call(f"{arguments} --json")
-    assert (result.exit_code, result.stderr) == (0, "")
-    report: dict[str, Any] = json.loads(result.stdout)
-    return report
+    return commands.report_of(f"plan-tree {arguments}")
 
 
 def save_data() -> None:
@@ -172,11 +164,7 @@ def test_bad_options_are_one_line(folder, monkeypatch, arguments, words):
     monkeypatch.setattr(
         "mdsd.studies.planning.acceptance.measured_acceptance", lambda *_: pytest.fail("measured")
     )
-    result = call(arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("mdsd: ")
-    assert [word for word in words if word not in line] == []
+    assert_refused(call(arguments), *words)
     assert [path.name for path in folder.iterdir()] == ["bad.json"]
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
-import json
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import mdsd
-from mdsd.cli import main
+
+from .. import commands
+from ..commands import assert_refused
+
+pytestmark = pytest.mark.usefixtures("folder")
 
 SMALL = "--vocab-size 3 --horizon 4 --batch-sizes 2 --epsilons 0,0.1 --runs 100"
 FILES = [
@@ -31,23 +33,12 @@ COLUMNS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, in a terminal of 80 columns."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    return tmp_path
-
-
 def call(arguments: str) -> Result:
-    return CliRunner().invoke(main, ["simulate", *shlex.split(arguments)], prog_name="mdsd")
+    return commands.run(f"simulate {arguments}")
 
 
 def report_of(arguments: str) -> dict[str, Any]:
-    result = call(f"{arguments} --json")
-    assert (result.exit_code, result.stderr) == (0, "")
-    report: dict[str, Any] = json.loads(result.stdout)
-    return report
+    return commands.report_of(f"simulate {arguments}")
 
 
 def files_in(folder: Path) -> list[str]:
@@ -131,11 +122,7 @@ def test_an_older_folder_keeps_its_other_files(folder):
 )
 def test_bad_options_are_one_line(folder, arguments, words):
     (folder / "file").write_text("old")
-    result = call(f"--output new/figures {arguments}")
-    assert (result.exit_code, result.stdout) == (2, "")
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("mdsd: ")
-    assert [word for word in words if word not in line] == []
+    assert_refused(call(f"--output new/figures {arguments}"), *words)
     assert files_in(folder) == ["file"]
     assert (folder / "file").read_text() == "old"
 

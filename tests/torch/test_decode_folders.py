@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
-from click.testing import CliRunner
 
 import mdsd
-from mdsd.cli import main
+
+from ..commands import assert_refused, printed, run
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -63,13 +64,11 @@ def folders(tmp_path_factory):
 def call(folders, arguments, target="target"):
     place, _ = folders
     command = ["decode", "--target", str(place / target), "--prompt", "w1 w2", "--json"]
-    return CliRunner().invoke(main, [*command, *arguments], prog_name="mdsd")
+    return run(shlex.join([*command, *arguments]))
 
 
 def report_of(folders, arguments, **options):
-    result = call(folders, arguments, **options)
-    assert (result.exit_code, result.stderr) == (0, "")
-    return json.loads(result.stdout)
+    return json.loads(printed(call(folders, arguments, **options)))
 
 
 def greedy_words(model, count):
@@ -145,8 +144,4 @@ def test_comparison_of_folders(folders):
 )
 def test_bad_folders_are_one_line(folders, draft, words):
     place, _ = folders
-    result = call(folders, ["--draft-model", str(place / draft)])
-    assert (result.exit_code, result.stdout) == (2, "")
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("mdsd: ")
-    assert [word for word in words if word not in line] == []
+    assert_refused(call(folders, ["--draft-model", str(place / draft)]), *words)

@@ -12,7 +12,7 @@ from mdsd.decoding import DecodeResult, generate
 from mdsd.studies.decoding.cases import DecoderCase
 from mdsd.studies.decoding.models import TextModels
 from mdsd.studies.decoding.settings import DecodeSettings
-from mdsd.studies.positions import Progress
+from mdsd.studies.positions import Progress, Steps
 from mdsd.studies.rows import DecoderRow
 
 __all__ = ["decoder_row", "ratio_of_totals", "run_comparison", "run_decode"]
@@ -136,17 +136,14 @@ def run_comparison(
     tuple of DecoderRow
         Most tokens per call of the target first.
     """
-    total = len(settings.cases) * len(settings.seeds)
-    done = 0
+    step = Steps(len(settings.cases) * len(settings.seeds), progress)
     rows = []
     for case in settings.cases:
         _warm_up(models, settings, case)
         results = []
         for seed in settings.seeds:
             results.append(_run(models, settings, case, seed))
-            done += 1
-            if progress is not None:
-                progress(done, total)
+            step()
         rows.append(decoder_row(case, results))
     return tuple(sorted(rows, key=lambda row: -row.tokens_per_target_call))
 

@@ -7,16 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd._arguments import check_name, check_type, check_whole, shown
+from mdsd._arguments import check_type, check_whole, shown
 from mdsd.decoding import TreeShape
 from mdsd.decoding.batch_scheme import batch_shape
-from mdsd.decoding.decoder import read_prompt
+from mdsd.decoding.decoder import SCHEMES, read_prompt
 from mdsd.decoding.verification import PATH_VERIFICATIONS
 from mdsd.drafts import IndependentDrafts, TopKDraft, WithoutReplacement, WithReplacement
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.decoding.cases import DecoderCase, applicable, candidates
 from mdsd.studies.decoding.models import TextModels
 from mdsd.studies.positions import DRAFT_NAMES
+from mdsd.studies.settings import read_names
 from mdsd.verifiers import RRSVerifier, verifier_names
 
 __all__ = [
@@ -35,8 +36,6 @@ DEFAULT_CHAINS = (3, 5)
 """Number and length of the chains of the batch scheme: as many tokens."""
 
 DEFAULT_SEEDS = 5
-
-_SCHEMES = ("tree", "batch")
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def decode_settings(
     """
     verifier = _name("verifier", verifiers, _verifier_names())
     draft = _name("draft", drafts, DRAFT_NAMES)
-    scheme = _name("scheme", schemes, _SCHEMES)
+    scheme = _name("scheme", schemes, SCHEMES)
     if seeds is not None:
         raise InvalidArgumentError(f"seeds is {shown(seeds)}; expected it in a comparison only")
     if scheme == "batch":
@@ -195,7 +194,7 @@ def comparison_settings(
     """
     judges = _names("verifier", verifiers, _verifier_names())
     laws = _names("draft", drafts, DRAFT_NAMES)
-    plans = _names("scheme", schemes, _SCHEMES)
+    plans = _names("scheme", schemes, SCHEMES)
     branching = _read_branching(num_drafts, depth, tree)
     if drafts is None and max(branching) == 1:
         laws = (WithReplacement.name, IndependentDrafts.name, TopKDraft.name)
@@ -279,10 +278,7 @@ def _verifier_names() -> tuple[str, ...]:
 
 
 def _names(kind: str, given: Iterable[str] | None, known: Sequence[str]) -> tuple[str, ...]:
-    chosen = known if given is None else [check_name(kind, name, known) for name in given]
-    if not chosen:
-        raise InvalidArgumentError(f"{kind}s is empty; expected at least one")
-    return tuple(dict.fromkeys(chosen))
+    return read_names(kind, given, known, known)
 
 
 def _name(kind: str, given: Iterable[str], known: Sequence[str]) -> str:
@@ -301,15 +297,10 @@ def _read_branching(
         if num_drafts is not None or depth is not None:
             other = "depth" if num_drafts is None else "num_drafts"
             raise InvalidArgumentError(f"tree and {other} are both given; a tree has its own")
-        branching = TreeShape.from_branching(tree).branching
-    elif num_drafts is None and depth is None:
+        return _branching(TreeShape.from_branching(tree))
+    if num_drafts is None and depth is None:
         return DEFAULT_TREE
-    else:
-        branching = TreeShape.k_ary(
-            3 if num_drafts is None else num_drafts, 4 if depth is None else depth
-        ).branching
-    assert branching is not None  # all nodes of a level are alike
-    return branching
+    return _branching(TreeShape.k_ary(*_completed(num_drafts, depth)))
 
 
 def _read_chains(
@@ -322,8 +313,14 @@ def _read_chains(
         )
     if num_drafts is None and depth is None:
         num_drafts, depth = DEFAULT_CHAINS
-    chains = check_whole("num_drafts", 3 if num_drafts is None else num_drafts, 1)
-    length = check_whole("depth", 4 if depth is None else depth, 1)
-    shape = batch_shape(chains, length)
-    assert shape.branching is not None
+    return _branching(batch_shape(*_completed(num_drafts, depth)))
+
+
+def _completed(num_drafts: int | None, depth: int | None) -> tuple[int, int]:
+    """Leave what is not given at the default of `mdsd.decoding.generate`."""
+    return 3 if num_drafts is None else num_drafts, 4 if depth is None else depth
+
+
+def _branching(shape: TreeShape) -> tuple[int, ...]:
+    assert shape.branching is not None  # all nodes of a level are alike
     return shape.branching

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mdsd._arguments import check_whole
@@ -97,7 +98,7 @@ class PlannedTree:
     acceptance: RankAcceptance
     limits: PlanLimits
 
-    @property
+    @cached_property
     def rows(self) -> tuple[NodeRow, ...]:
         """The drafted nodes in breadth-first order."""
         shape, by_rank = self.plan.tree, self.acceptance.by_rank

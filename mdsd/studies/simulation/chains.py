@@ -8,6 +8,7 @@ import numpy as np
 
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._typing import FloatArray
+from mdsd.filters import probs_from_logits
 
 __all__ = ["RandomChains", "random_chains"]
 
@@ -82,13 +83,8 @@ def random_chains(
     target, draft = np.empty((2, 1 if stationary else horizon, *shape))
     for position in range(len(target)):
         logits = SPREAD * rng.normal(size=shape)
-        target[position] = _softmax(logits)
-        draft[position] = _softmax(logits + NOISE * rng.normal(size=shape))
+        target[position] = probs_from_logits(logits)
+        draft[position] = probs_from_logits(logits + NOISE * rng.normal(size=shape))
     if stationary:
         target, draft = target[0], draft[0]
     return RandomChains(target, draft, np.full(vocab_size, 1.0 / vocab_size), horizon)
-
-
-def _softmax(logits: FloatArray) -> FloatArray:
-    masses = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(masses / masses.sum(axis=-1, keepdims=True))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd.studies.plots import STYLE
+from mdsd.studies.plots import MARKERS, STYLE
 from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow
 from mdsd.studies.simulation.runs import SCOPES, Simulation
 from mdsd.studies.simulation.settings import SimulationSettings
+from mdsd.studies.simulation.tables import chain_name, sequences
 from mdsd.studies.tables import counted
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["simulation_figures"]
 
-_MARKERS = "os^Dv<>Pp*hX"
 _ERROR_BARS = 3
 """Standard errors that a bar is long to either side."""
 
@@ -72,9 +72,9 @@ def _rejections_figure(rows: Sequence[RejectionsRow], settings: SimulationSettin
         axis.plot([row.horizon for row in mine], [row.theory for row in mine], color=colour)
         shown = [row for row in mine if row.horizon in horizons]
         xs, errors = [row.horizon for row in shown], [row.stderr for row in shown]
-        look = {"color": colour, "marker": _MARKERS[place]}
-        label = "1 sequence" if size == 1 else f"batch of {size}"
-        _points(axis, xs, [row.simulation for row in shown], errors, label=label, **look)
+        look = {"color": colour, "marker": MARKERS[place]}
+        counts = [row.simulation for row in shown]
+        _points(axis, xs, counts, errors, label=sequences(size), **look)
         # Side by side, because they would hide each other.
         shift = 0.15 * width * (place - (len(sizes) - 1) / 2)
         differences = [row.simulation - row.theory for row in shown]
@@ -163,10 +163,9 @@ def _panels(
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=110.0, layout="constrained")
-    kind = "stationary" if settings.stationary else "non-stationary"
-    tokens, runs = counted(settings.vocab_size, "token"), counted(settings.runs, "run")
+    runs = counted(settings.runs, "run")
     figure.suptitle(
-        f"{title}\n{kind} chain of {tokens}, seed {settings.seed}\n"
+        f"{title}\n{chain_name(settings)}, seed {settings.seed}\n"
         f"lines: theory; points: {runs} \N{PLUS-MINUS SIGN} {_ERROR_BARS} s.e.",
         fontsize=9,
     )

@@ -21,7 +21,7 @@ from mdsd.analysis import (
     simulate_pareto_front,
     simulate_rejections,
 )
-from mdsd.studies.positions import Progress
+from mdsd.studies.positions import Progress, Steps
 from mdsd.studies.simulation.chains import RandomChains
 from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow, compared
 from mdsd.studies.simulation.settings import SimulationSettings
@@ -90,7 +90,8 @@ def run_simulation(settings: SimulationSettings, progress: Progress | None = Non
     True
     """
     chains = settings.chains()
-    step = _Steps(settings, progress)
+    points = len(SCOPES) * len(_REDRAWS) * len(settings.epsilons)
+    step = Steps(len(settings.batch_sizes) + points, progress)
     counts = {}
     for size in settings.batch_sizes:
         counts[size] = simulate_rejections(
@@ -102,21 +103,6 @@ def run_simulation(settings: SimulationSettings, progress: Progress | None = Non
         _saved(chains, counts),
         tuple(row for scope in SCOPES for row in _front(scope, chains, settings, step)),
     )
-
-
-class _Steps:
-    """Counts simulations, and tells of each."""
-
-    def __init__(self, settings: SimulationSettings, progress: Progress | None) -> None:
-        points = len(SCOPES) * len(_REDRAWS) * len(settings.epsilons)
-        self._total = len(settings.batch_sizes) + points
-        self._done = 0
-        self._progress = progress
-
-    def __call__(self) -> None:
-        self._done += 1
-        if self._progress is not None:
-            self._progress(self._done, self._total)
 
 
 def _by_horizon(chains: RandomChains, size: int, found: SimulatedRejections) -> list[RejectionsRow]:

@@ -12,7 +12,7 @@ from mdsd.studies.simulation.runs import Simulation
 from mdsd.studies.simulation.settings import SimulationSettings
 from mdsd.studies.tables import Paragraph, counted, plain_table
 
-__all__ = ["simulation_report"]
+__all__ = ["chain_name", "sequences", "simulation_report"]
 
 _Entry = tuple[str, RejectionsRow | SavedRow | BiasRow]
 
@@ -46,7 +46,7 @@ def _sections(
     yield (
         "rejections",
         [
-            (_sequences(row.batch_size), row)
+            (sequences(row.batch_size), row)
             for row in found.rejections
             if row.horizon == settings.horizon
         ],
@@ -54,7 +54,7 @@ def _sections(
     yield (
         "saved",
         [
-            (_sequences(row.batch_size), row)
+            (sequences(row.batch_size), row)
             for row in found.batch_improvement
             if row.simulation is not None
         ],
@@ -71,15 +71,20 @@ def _sections(
         )
 
 
-def _sequences(batch_size: int) -> str:
+def sequences(batch_size: int) -> str:
+    """Name a batch by its size."""
     return "1 sequence" if batch_size == 1 else f"batch of {batch_size}"
 
 
-def _notes(found: Simulation, settings: SimulationSettings) -> list[str]:
+def chain_name(settings: SimulationSettings) -> str:
+    """Name the chains by their kind and their tokens."""
     kind = "stationary" if settings.stationary else "non-stationary"
-    tokens, positions = counted(settings.vocab_size, "token"), counted(settings.horizon, "position")
+    return f"{kind} chain of {counted(settings.vocab_size, 'token')}"
+
+
+def _notes(found: Simulation, settings: SimulationSettings) -> list[str]:
     notes = [
-        f"{kind} chain of {tokens}, {positions}, seed {settings.seed}; "
+        f"{chain_name(settings)}, {counted(settings.horizon, 'position')}, seed {settings.seed}; "
         f"{counted(settings.runs, 'run')} for each number",
         f"a batch that grows without end saves {found.batch_improvement[0].limit:.4f}",
         "epsilon: biased decoding, best rejection law; total variation added up over positions",
