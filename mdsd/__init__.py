@@ -15,8 +15,8 @@ Verification(token_id=1, accept_index=0)
 
 Probabilities, logits and token ids may be whatever numpy can read, or tensors in the host's memory,
 which are read in place, bfloat16 too; answers are numpy arrays. Tensors that require a gradient or
-live elsewhere are refused, but for `acceptance_bounds` and `verify_batch`: these work on the device
-of their arguments and answer there, in their kind.
+live elsewhere are refused, but for `acceptance_bounds`, `acceptance_rates` and `verify_batch`: these
+answer on the device of their arguments, in their kind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if getattr(_solvers, "__distribution__", None) != "mdsd":
     )
 
 from mdsd._version import __version__
-from mdsd.batch import BatchVerification, acceptance_bounds, verify_batch
+from mdsd.batch import BatchVerification, acceptance_bounds, acceptance_rates, verify_batch
 from mdsd.bounds import AcceptanceBound, acceptance_bound
 from mdsd.drafts import (
     DraftDistribution,
@@ -55,6 +55,7 @@ from mdsd.errors import (
     UnsupportedError,
 )
 from mdsd.filters import filter_probs, probs_from_logits
+from mdsd.intervals import AcceptanceInterval, acceptance_interval
 from mdsd.verifiers import (
     GreedyVerifier,
     KSeqVerifier,
@@ -73,6 +74,7 @@ from mdsd.verifiers import (
 
 __all__ = [
     "AcceptanceBound",
+    "AcceptanceInterval",
     "BatchVerification",
     "DraftDistribution",
     "ExplicitDraft",
@@ -102,6 +104,8 @@ __all__ = [
     "__version__",
     "acceptance_bound",
     "acceptance_bounds",
+    "acceptance_interval",
+    "acceptance_rates",
     "analysis",
     "datasets",
     "decoding",

@@ -15,11 +15,11 @@ __all__ = ["RandomSource", "draw_tokens", "find_tokens", "generator", "read_unif
 RandomSource = np.random.Generator | int | None
 """A generator, an integer seed, or None for fresh entropy from the operating system."""
 
-_STREAMS = {"draft": 1, "verify": 2, "study": 3}
+_STREAMS = {"draft": 1, "verify": 2, "study": 3, "capture": 4}
 
 
 def generator(
-    rng: RandomSource, stream: Literal["draft", "verify", "study"]
+    rng: RandomSource, stream: Literal["draft", "verify", "study", "capture"]
 ) -> np.random.Generator:
     """Turn what the caller gave into a generator of the named stream.
 
@@ -28,7 +28,7 @@ def generator(
     rng : numpy.random.Generator, int or None
         A generator is used as it is. The same integer gives independent streams for drafting and
         for verifying. None draws fresh entropy; numpy's global state is never touched.
-    stream : {"draft", "verify", "study"}
+    stream : {"draft", "verify", "study", "capture"}
         What the numbers are for.
 
     Raises

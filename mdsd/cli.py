@@ -165,7 +165,25 @@ _MORE = (
     click.option("--plot", type=_PATH, metavar="FILE.png", help="Draw rows."),
     _JSON,
 )
-_DECODERS = (
+_GRID = (
+    *_SHARED,
+    _list_option("--verifier", _NAMES, "Verifiers, see `mdsd verifiers`.  [default: all]"),
+    _list_option("--temperature", _NUMBERS, "Temperatures; 0 is argmax.  [default: 1.0]"),
+    _list_option("--top-k", _INTEGERS, "Keep this many tokens; 0 and -1 keep all."),
+    _list_option("--top-p", _NUMBERS, "Nucleus masses.  [default: 1.0]"),
+    _POSITIONS,
+    click.option(
+        "--seed", type=int, default=0, show_default=True, help="Seed of what is estimated."
+    ),
+    click.option("--workers", type=int, metavar="N", help="Local processes.  [default: cores]"),
+    click.option("--scheduler", metavar="ADDRESS", help="Use the workers of a Dask scheduler."),
+    click.option(
+        "--output", type=_PATH, metavar="FOLDER", help="Keep the study here, and go on from there."
+    ),
+    click.option("--plot", type=_PATH, metavar="FOLDER", help="Draw the study (PNG)."),
+    _JSON,
+)
+_MODELS = (
     click.option("--target", type=_PATH, metavar="FOLDER", help="A model of transformers."),
     click.option(
         "--draft-model",
@@ -174,6 +192,23 @@ _DECODERS = (
         metavar="FOLDER",
         help="Its draft model; several for independent drafts.",
     ),
+)
+_LOG = (
+    click.argument("log", type=_PATH, metavar="LOG.jsonl"),
+    _list_option("--num-drafts", _INTEGERS, "Numbers of draft tokens.  [default: 2,3,4]"),
+    _list_option(
+        "--draft",
+        _NAMES,
+        "Draft distributions: with_replacement, without_replacement, independent, greedy.  "
+        "[default: all that apply]",
+    ),
+    _list_option("--draft-model", _NAMES, "Draft models.  [default: the first of the log]"),
+    _POSITIONS,
+    _OUTPUT,
+    _JSON,
+)
+_DECODERS = (
+    *_MODELS,
     _list_option(
         "--draft", _NAMES, "Draft distribution.  [default: without_replacement; --compare: all]"
     ),
@@ -196,6 +231,46 @@ _DECODERS = (
     click.option("--seeds", type=int, metavar="N", help="Runs of --compare.  [default: 5]"),
     _OUTPUT,
     _JSON,
+)
+_CAPTURE = (
+    click.argument("folder", type=_PATH),
+    *_MODELS,
+    click.option(
+        "--prompts",
+        type=_PATH,
+        metavar="FILE.txt|.jsonl",
+        help="Paragraphs, or a text in each line under text or prompt.",
+    ),
+    click.option("--sample", is_flag=True, help="Record the target's own continuations instead."),
+    click.option(
+        "--max-new-tokens", type=int, metavar="N", help="Length of a continuation.  [default: 64]"
+    ),
+    click.option("--temperature", type=float, help="Of the continuations.  [default: 1.0]"),
+    click.option(
+        "--top-k",
+        type=int,
+        default=1024,
+        show_default=True,
+        help="Most probable tokens to keep of each model; 0 and -1 keep all.",
+    ),
+    click.option("--positions", type=int, metavar="N", help="Record the first N positions only."),
+    click.option(
+        "--min-context",
+        type=int,
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Fewest tokens before a position.",
+    ),
+    click.option(
+        "--positions-per-shard",
+        type=int,
+        metavar="N",
+        help="Of one file, and what a kill can cost.  [default: up to 1024]",
+    ),
+    click.option(
+        "--seed", type=int, default=0, show_default=True, help="Seed of the continuations."
+    ),
 )
 _SIMULATION = (
     click.option("--vocab-size", type=int, metavar="N", help="Tokens of the chain.  [default: 8]"),
@@ -241,6 +316,18 @@ _PLANNING = (
     _JSON,
 )
 
+_REPORTING = (
+    click.argument("folder", metavar="STUDY", type=_PATH),
+    click.option(
+        "--output",
+        type=_PATH,
+        metavar="FILE.html",
+        default="report.html",
+        show_default=True,
+        help="The page.",
+    ),
+)
+
 
 def _options(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
@@ -276,7 +363,7 @@ def main(ctx: click.Context) -> None:
 def compare(data: str, verifier: list[str] | None, **options: Any) -> None:
     """Compare verifiers, and the bound none can exceed, over the positions of DATA.
 
-    DATA is the name of an embedded data set or a path to an .npz file.
+    DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
     """
     from mdsd.studies.comparison import run_compare
     from mdsd.studies.settings import compare_settings
@@ -302,7 +389,7 @@ def compare(data: str, verifier: list[str] | None, **options: Any) -> None:
 def bound(data: str, **options: Any) -> None:
     """Show the acceptance bounds of draft distributions over the positions of DATA.
 
-    DATA is the name of an embedded data set or a path to an .npz file.
+    DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
     """
     from mdsd.studies.bounding import run_bound
     from mdsd.studies.settings import bound_settings
@@ -318,6 +405,94 @@ def bound(data: str, **options: Any) -> None:
         return bound_report(rows, positions)
 
     _study(data, bound_settings, run_bound, draw, lay_out, **options)
+
+
+@main.command()
+@_options(*_GRID)
+def study(
+    data: str,
+    output: Path | None,
+    plot: Path | None,
+    workers: int | None,
+    scheduler: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run a grid of studies over DATA, and show where the lost acceptance goes.
+
+    DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
+    Options that are lists span the grid. With --output, a study that was stopped goes on where it
+    was when the same command is given again; the folder then has the numbers of every position, and
+    the table as study.csv and study.parquet.
+    """
+    from mdsd.datasets import open_source
+    from mdsd.studies.grid.folder import read_study
+    from mdsd.studies.grid.plots import study_figures
+    from mdsd.studies.grid.runs import run_study, study_folder
+    from mdsd.studies.grid.settings import grid_settings
+    from mdsd.studies.grid.tables import study_table
+    from mdsd.studies.output import writable_folder, write_files
+    from mdsd.studies.plots import to_png
+
+    source = open_source(data)
+    plural = ("draft", "draft_model", "verifier", "temperature")
+    settings = grid_settings(source, **_renamed(options, plural=plural))
+    with writable_folder(plot, ["a.png"]), study_folder(output) as folder:
+        with _progress_bar("cells and blocks") as progress:
+            rows = run_study(source, settings, folder, workers, scheduler, progress)
+        if plot is not None:
+            figures = study_figures(read_study(folder))
+            write_files({plot / name: to_png(figure) for name, figure in figures.items()})
+
+    def lay_out() -> RenderableType:
+        return study_table(rows, settings.positions)
+
+    _deliver(rows, {"data": data, **settings.describe()}, lay_out, as_json, None)
+
+
+@main.command()
+@_options(*_LOG)
+def interval(log: Path, output: Path | None, as_json: bool, **options: Any) -> None:
+    """Bound the acceptance bounds from both sides, over the positions of a log.
+
+    LOG.jsonl has one JSON object per line, with what a server returned as the most probable tokens
+    of the target and of its draft, or drafts, after the same text: `top_logprobs` of OpenAI,
+    `prompt_logprobs` of vLLM, `meta_info` of SGLang, or maps of token to log-probability.
+    """
+    from mdsd.datasets import scan_jsonl
+    from mdsd.studies.intervals.runs import run_interval
+    from mdsd.studies.intervals.settings import interval_settings
+    from mdsd.studies.intervals.tables import interval_report
+
+    _check_files(output)
+    with _progress_bar("reading"):
+        found = scan_jsonl(log)
+    settings = interval_settings(found, **_renamed(options, plural=("draft", "draft_model")))
+    with _progress_bar("positions") as progress:
+        rows = run_interval(found, settings, progress)
+
+    def lay_out() -> RenderableType:
+        return interval_report(rows, settings.positions)
+
+    _deliver(rows, settings.describe(str(log)), lay_out, as_json, output)
+
+
+@main.command()
+@_options(*_REPORTING)
+def report(folder: Path, output: Path) -> None:
+    """Write a page of HTML about a study: findings, pictures, and tables to sort.
+
+    STUDY is a folder that `mdsd study --output` wrote. The page needs nothing but a browser.
+    """
+    from mdsd.studies.grid.folder import read_study
+    from mdsd.studies.grid.report import study_report
+    from mdsd.studies.output import check_writable, write_files
+    from mdsd.studies.tables import counted
+
+    check_writable(output, (".html",))
+    found = read_study(folder)
+    write_files({output: study_report(found).encode()})
+    click.echo(f"{output}: {counted(len(found.rows), 'row')}")
 
 
 @main.command()
@@ -357,6 +532,42 @@ def decode(
     _deliver((row,), described, lambda: decode_report(row), as_json, output, text=text)
 
 
+@main.command()
+@_options(*_CAPTURE)
+def capture(
+    folder: Path,
+    target: Path | None,
+    draft_model: Sequence[Path],
+    prompts: Path | None,
+    **options: Any,
+) -> None:
+    """Record what a target and its draft models say at the positions of texts, into FOLDER.
+
+    Positions are the tokens of the prompts or, with --sample, those that the target continues them
+    by. Of each position the most probable tokens of every model are kept, with their
+    log-probabilities under all of them. A capture that was stopped goes on where it was when the
+    same command is given again.
+
+    Without folders, the models are n-grams of Python's language reference, and the prompts pages of
+    it that they were not trained on.
+    """
+    from mdsd.studies.capturing.folders import check_folder
+    from mdsd.studies.capturing.jobs import text_job
+    from mdsd.studies.capturing.prompts import choose_prompts
+    from mdsd.studies.capturing.runs import run_capture
+    from mdsd.studies.capturing.settings import capture_settings
+    from mdsd.studies.capturing.summary import summary_lines
+    from mdsd.studies.decoding.models import choose_models
+
+    settings = capture_settings(**_renamed(options, plural=()))
+    texts = choose_prompts(prompts, embedded=target is None and not draft_model)
+    check_folder(folder)
+    job = text_job(choose_models(target, draft_model), texts)
+    with _progress_bar("positions") as progress:
+        found = run_capture(job, settings, folder, progress)
+    click.echo("\n".join(summary_lines(folder, found)))
+
+
 def _stream(piece: str) -> None:
     click.echo(piece, nl=False)
 
@@ -377,8 +588,8 @@ def plan_tree(
     """Find the draft tree with the most expected tokens for a number of nodes.
 
     Without --acceptance it is measured: how often rrs accepts each of several drafts, over the
-    positions of DATA, the name of an embedded data set (smollm2 if left out) or a path to an .npz
-    file.
+    positions of DATA, the name of an embedded data set (smollm2 if left out), an .npz file or a
+    folder that `mdsd capture` wrote.
     """
     from mdsd.studies.planning import acceptance as rates
     from mdsd.studies.planning.plots import plan_figure
@@ -516,12 +727,10 @@ def _renamed(options: Mapping[str, Any], plural: Sequence[str]) -> dict[str, Any
 
 
 def _load(data: str) -> Dataset:
-    from mdsd import datasets
+    from mdsd.datasets import open_source
 
-    looks_like_a_path = data.endswith(".npz") or os.sep in data or os.path.exists(data)
-    if looks_like_a_path and data not in datasets.names():
-        return datasets.read_npz(data)
-    return datasets.load(data)
+    source = open_source(data)
+    return source.read(0, source.num_positions)
 
 
 @contextmanager

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import datetime
 import inspect
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -34,6 +35,9 @@ from mdsd.errors import (
 NAN, INF = float("nan"), float("inf")
 P, Q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
 DATA = mdsd.datasets.load("smollm2")
+LOG = mdsd.datasets.TopLogprobs(
+    "log", ("drop2",), (mdsd.datasets.LoggedPosition(1, {"a": -0.5}, {"drop2": {"a": -0.7}}),)
+)
 
 
 class NotConvertible:
@@ -826,6 +830,194 @@ def data_rows() -> Iterator[list[Row]]:
     yield rows(
         "datasets.read_npz", "path", mdsd.datasets.read_npz, InvalidArgumentError, paths, named=""
     )
+    for call, read in (
+        ("datasets.read_jsonl", mdsd.datasets.read_jsonl),
+        ("datasets.scan_jsonl", mdsd.datasets.scan_jsonl),
+    ):
+        yield rows(call, "path", read, InvalidArgumentError, paths, named="")
+
+
+HEADER: dict[str, Any] = {
+    "target": "large",
+    "draft_models": ("small",),
+    "vocab_size": 3,
+    "tokenizer_hash": "77",
+    "top_k": 2,
+    "provenance": {},
+}
+LOGS = np.log([0.5, 0.25])
+POSITION = mdsd.datasets.CapturedPosition(0, 0, [1, 2], LOGS, [LOGS], 0.75, [0.75])
+
+
+def write_positions(positions: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        header = mdsd.datasets.CaptureHeader(**HEADER)
+        mdsd.datasets.CaptureWriter(folder, header).write_shard(positions)
+
+
+def capture_rows() -> Iterator[list[Row]]:
+    yield from capture_header_rows()
+    yield from captured_position_rows()
+    paths: Values = {
+        "none": (None, "None"),
+        "number": (3, "3"),
+        "bytes": (b"mine", "bytes"),
+        "null_byte": ("a\0b", "null"),
+        "file": (__file__, __file__),
+    }
+    writer, header = mdsd.datasets.CaptureWriter, mdsd.datasets.CaptureHeader(**HEADER)
+    more: Values = {**paths, "foreign": (".", "no part of a capture")}
+    call = "datasets.CaptureWriter"
+    yield rows(call, "folder", lambda v: writer(v, header), InvalidArgumentError, more, named="")
+    wrong: Values = {"none": (None, "NoneType"), "dict": (HEADER, "dict", "CaptureHeader")}
+    yield rows(call, "header", lambda v: writer("no", v), InvalidArgumentError, wrong)
+    positions: Values = {
+        "none": (None, "None"),
+        "empty": ([], "[]"),
+        "one": (POSITION, "CapturedPosition"),
+        "arrays": ([POSITION, LOGS], "row 1", "ndarray"),
+    }
+    yield rows(f"{call}.write_shard", "positions", write_positions, InvalidArgumentError, positions)
+    missing: Values = {
+        "missing": ("no/such", "no/such", "No such file"),
+        "folder": (".", "capture.json"),
+        "lines": ("a\nb/c", "No such file"),
+    }
+    yield rows(
+        "datasets.read_capture",
+        "folder",
+        mdsd.datasets.read_capture,
+        InvalidArgumentError,
+        {**paths, **missing},
+        named="",
+    )
+    opened: Values = {
+        **{kind: paths[kind] for kind in ("none", "number", "bytes")},
+        **missing,
+        "null_byte": ("a/\0b", "null"),
+        "name": ("smolm2", "data set", "'smollm2'"),
+        "npz": ("no/such.npz", "No such file"),
+        "arrays": ({"target_probs": [P]}, "dict", "Dataset"),
+    }
+    call, source = "datasets.open_source", mdsd.datasets.open_source("smollm2")
+    yield rows(call, "data", mdsd.datasets.open_source, InvalidArgumentError, opened, named="")
+    call = "datasets.Source.read"
+    places: Values = {**MATRIX, **written(-1, 1.0, True, "1"), "none": (None, "None")}
+    for argument, beyond, run in (
+        ("start", 3, lambda v: source.read(v, 3)),
+        ("stop", 145, lambda v: source.read(0, v)),
+    ):
+        values = {**places, **written(beyond)}
+        yield rows(call, argument, run, InvalidArgumentError, values)
+
+
+def capture_header_rows() -> Iterator[list[Row]]:
+    texts: Values = {"none": (None, "None"), "empty": ("", "''"), "number": (3, "3")}
+    tables: dict[str, Values] = {
+        "target": texts,
+        "tokenizer_hash": texts,
+        "draft_models": {
+            "none": (None, "None"),
+            "string": ("small", "'small'"),
+            "empty": ((), "()"),
+            "number": ([3], "3"),
+            "repeated": (["a", "a"], "'a'"),
+            "comma": (["a,b"], "a,b"),
+            "lines": (["a\nb"], r"a\nb"),
+            "spaces": ([" a"], "' a'"),
+        },
+        "vocab_size": COUNTS,
+        "top_k": {kind: COUNTS[kind] for kind in COUNTS if kind != "none"},
+        "provenance": {
+            "none": (None, "None"),
+            "list": ([1], "[1]"),
+            "nan": ({"a": NAN},),
+            "array": ({"a": np.zeros(2)}, "ndarray"),
+        },
+    }
+    for argument, values in tables.items():
+        yield rows(
+            "datasets.CaptureHeader",
+            argument,
+            lambda v, a=argument: mdsd.datasets.CaptureHeader(**{**HEADER, a: v}),
+            InvalidArgumentError,
+            values,
+        )
+
+
+def captured_position_rows() -> Iterator[list[Row]]:
+    numbers: Values = {**MATRIX, **written(-1, 1.0, True, "1"), "none": (None, "None")}
+    masses: Values = {**written(-0.5, 1.5), "nan": (NAN, "nan"), "inf": (INF, "inf")}
+    logs: Values = {
+        **{kind: NOT_NUMBERS[kind] for kind in NOT_NUMBERS if kind not in ("ragged",)},
+        "ragged": ([[0.2], [0.5, 0.3]],),
+        "scalar": (-0.5, "()"),
+        "too_short": ([-0.5], "(1,)"),
+        "too_long": ([-0.5, -1.0, -2.0], "(3,)"),
+    }
+    tables: dict[str, tuple[type[MdsdError], Values]] = {
+        "text": (InvalidArgumentError, numbers),
+        "token": (InvalidArgumentError, numbers),
+        "token_ids": (
+            InvalidArgumentError,
+            {
+                **{kind: NOT_NUMBERS[kind] for kind in ("none", "strings", "bool", "ragged")},
+                "float": ([1.0, 2.0], "float64"),
+                "negative": ([-1, 2], "-1"),
+                "too_large": ([1, 3], "index 1 is 3", "0 to 2"),
+                "beyond_int32": ([1, 2**40], str(2**40)),
+                "repeated": ([1, 1], "index 1 is 1 after 1"),
+                "falling": ([2, 1], "index 1 is 1 after 2"),
+                "scalar": (1, "()"),
+                "matrix": ([[1, 2]], "(1, 2)"),
+                "not_convertible": (NotConvertible(),),
+            },
+        ),
+        "target_logprobs": (
+            InvalidDistributionError,
+            {
+                **logs,
+                "nan": ([NAN, -1.0], "index 0 is nan"),
+                "inf": ([-1.0, INF], "index 1 is inf"),
+                "positive": ([-1.0, 0.5], "index 1 is 0.5"),
+                "masked": ([-INF, -INF], "empty support"),
+                "mass": ([-1.0, -2.0], "0.503", "target_kept_mass is 0.75"),
+                "matrix": ([LOGS], "(1, 2)"),
+            },
+        ),
+        "draft_logprobs": (
+            InvalidDistributionError,
+            {
+                **logs,
+                "vector": (LOGS, "(2,)", "(1, 2)"),
+                "two": ([LOGS, LOGS], "(2, 2)", "(1, 2)"),
+                "nan": ([[-1.0, NAN]], "draft_logprobs_0", "index 1 is nan"),
+                "mass": ([[-1.0, -2.0]], "draft_kept_mass_0 is 0.75"),
+            },
+        ),
+        "target_kept_mass": (
+            InvalidArgumentError,
+            {**masses, "none": (None, "object"), "string": ("1", "str"), "vector": ([0.75],)},
+        ),
+        "draft_kept_mass": (
+            InvalidArgumentError,
+            {
+                "negative": ([-0.5], "-0.5"),
+                "nan": ([NAN], "nan"),
+                "scalar": (0.75, "()"),
+                "too_long": ([0.75, 0.75], "(2,)", "(1,)"),
+                "none": (None, "object"),
+            },
+        ),
+    }
+    for argument, (error, values) in tables.items():
+        yield rows(
+            "datasets.CapturedPosition",
+            argument,
+            lambda v, a=argument: write_positions([POSITION, replace(POSITION, **{a: v})]),
+            error,
+            {kind: (value, "row 1", *words) for kind, (value, *words) in values.items()},
+        )
 
 
 def study_rows() -> Iterator[list[Row]]:
@@ -898,21 +1090,124 @@ def study_rows() -> Iterator[list[Row]]:
         "name": ("smollm2", "str"),
         "arrays": ({"target_probs": [P], "draft_probs": [Q]}, "dict"),
     }
-    for call, study, table in (
-        ("studies.compare", mdsd.studies.compare, options + extra),
-        ("studies.bound", mdsd.studies.bound, options),
+    for call, study, data, argument, table in (
+        ("studies.compare", mdsd.studies.compare, DATA, "dataset", options + extra),
+        ("studies.bound", mdsd.studies.bound, DATA, "dataset", options),
+        (
+            "studies.interval",
+            mdsd.studies.interval,
+            LOG,
+            "log",
+            [row for row in options if not row[0].startswith(("temp", "top"))],
+        ),
     ):
-        yield rows(call, "dataset", study, InvalidArgumentError, datasets)
+        yield rows(call, argument, study, InvalidArgumentError, datasets)
         for option, values, named in table:
             usual = {"num_drafts": [3], "drafts": ["greedy"], "positions": 1}
             yield rows(
                 call,
                 option,
-                lambda v, s=study, o=option, u=usual: s(DATA, **{**u, o: v}),
+                lambda v, s=study, d=data, o=option, u=usual: s(d, **{**u, o: v}),
                 InvalidArgumentError,
                 values,
                 named=named,
             )
+
+
+def capture_study_rows() -> Iterator[list[Row]]:
+    decoding = mdsd.decoding
+    table, other = (decoding.TableModel(np.full((size, size), 1 / size)) for size in (3, 2))
+    # In no folder at all: what is not refused before is refused there, in other words.
+    good: dict[str, Any] = {
+        "target": table,
+        "draft_models": table,
+        "prompts": [[0, 1, 2]],
+        "folder": f"{__file__}/captured",
+    }
+    no_models: Values = {
+        "none": (None, "NoneType"),
+        "probs": (Q, "list"),
+        "class": (decoding.TableModel, "type"),
+        "without_logits": (DATA, "Dataset"),
+    }
+    drafts: Values = {
+        **{kind: no_models[kind] for kind in ("none", "class", "without_logits")},
+        "empty": ([], "empty"),
+        "probs": ([table, Q], "draft_models[1]", "list"),
+    }
+    texts: Values = {
+        "none": (None, "None"),
+        "number": (3, "3"),
+        "string": ("The", "'The'"),
+        "empty": ([], "empty"),
+        "short": ([[0], []], "longest has 1"),
+    }
+    flat: Values = {
+        "flat": ([0, 1, 2], "prompts[0]", "()"),
+        "too_large": ([[0, 1], [0, 3]], "prompts[1]", "3", "0..2"),
+        "floats": ([[0.0, 1.0]], "prompts[0]", "float64"),
+        "texts": (["The"], "prompts[0]", "str"),
+    }
+    folders: Values = {
+        "none": (None, "None"),
+        "number": (3, "3"),
+        "bytes": (b"mine", "bytes"),
+        "file": (__file__, "cannot be a folder"),
+    }
+    labels: Values = {
+        "string": ("ab", "'ab'"),
+        "number": (3, "3"),
+        "few": (["large"], "expected 2"),
+        "many": (["a", "b", "c"], "expected 2"),
+        "comma": (["large", "a,b"], "'a,b'"),
+        "empty": (["", "small"], "''"),
+        "not_strings": (["large", 3], "3"),
+    }
+    vocabularies: Values = {
+        "list": (["a", "b"], "['a', 'b']"),
+        "not_tokens": ({1: "a"}, "1"),
+        "not_ids": ({"a": "b"}, "'b'"),
+    }
+    ends: Values = {
+        "negative": (-1, "-1"),
+        "too_large": ([0, 3], "3", "0..2"),
+        "float": (0.0, "float64"),
+        "empty": ([], "(0,)"),
+    }
+    sampled = ("max_new_tokens", "temperature", "eos_token_id")
+    refused = InvalidArgumentError
+    counts = {kind: value for kind, value in COUNTS.items() if kind != "none"}
+    heats = {**written(-1.0, "1", True, 1j), "nan": (NAN, "nan"), "inf": (INF, "inf")}
+    tables: tuple[tuple[str, type[MdsdError], Values], ...] = (
+        ("target", refused, no_models),
+        ("draft_models", refused, drafts),
+        ("draft_models", InvalidDistributionError, {"other": (other, "mixed", "2")}),
+        ("prompts", refused, texts),
+        ("prompts", InvalidTokenError, flat),
+        ("folder", refused, folders),
+        ("names", refused, labels),
+        ("vocabulary", refused, vocabularies),
+        ("sample", refused, written(1, "yes", None)),
+        ("max_new_tokens", refused, counts),
+        ("temperature", refused, heats),
+        ("eos_token_id", InvalidTokenError, ends),
+        ("top_k", refused, TOP_KS),
+        ("positions", refused, counts),
+        ("min_context", refused, COUNTS),
+        ("positions_per_shard", refused, counts),
+        ("seed", refused, WHOLE_SEEDS),
+        ("progress", refused, {"number": (5, "int"), "string": ("yes", "str")}),
+    )
+    for parameter, error, values in tables:
+        sample = {"sample": True} if parameter in sampled else {}
+        yield rows(
+            "studies.capture",
+            parameter,
+            lambda v, p=parameter, more=sample: mdsd.studies.capture(**{**good, **more, p: v}),
+            error,
+            values,
+            named="" if parameter == "folder" else None,
+        )
 
 
 def batch_rows() -> Iterator[list[Row]]:
@@ -972,6 +1267,85 @@ def batch_rows() -> Iterator[list[Row]]:
                 error,
                 values,
             )
+
+
+def interval_rows() -> Iterator[list[Row]]:
+    """Intervals from truncated logs: every message names the token and the value."""
+    target, draft = {5: -0.5, 7: -1.5}, {7: -0.5, 5: -1.5}
+    logs: Values = {
+        "none": (None, "missing"),
+        "number": (0.5, "float"),
+        "list": ([-0.5, -1.5], "list"),
+        "array": (np.array([-0.5, -1.5]), "ndarray"),
+        "pairs": ([(5, -0.5)], "list"),
+        "string": ("abc", "str"),
+        "empty": ({}, "empty"),
+        "nan": ({5: -0.5, 7: NAN}, "token 7", "nan"),
+        "positive": ({5: -0.5, 7: 0.5}, "token 7", "0.5"),
+        "barely_positive": ({5: 1e-300}, "token 5", "1e-300"),
+        "inf": ({5: INF}, "token 5", "inf"),
+        "no_value": ({5: None}, "token 5", "None"),
+        "text": ({5: "-0.5"}, "token 5", "'-0.5'"),
+        "bool": ({5: False}, "token 5", "False"),
+        "complex": ({5: -1j}, "token 5", "1j"),
+        "array_value": ({5: np.array([-0.5])}, "token 5", "array"),
+        "beyond_float64": ({5: 10**400}, "token 5"),
+        "lines": ({"a\nb": 1.0}, r"'a\nb'", "1.0"),
+        "probabilities": ({5: 0.6, 7: 0.4}, "token 5", "0.6"),
+        "mass": ({5: -0.1, 7: -2.0}, "sum to 1.0401", "0.001"),
+        "mass_of_two": ({5: 0.0, 7: 0.0}, "sum to 2"),
+    }
+    texts = {"five": -0.5, "seven": -1.5}
+    short = {7: 0.0, 5: -INF}
+
+    def interval(**changes: Any) -> object:
+        usual = {"target_logprobs": target, "draft_logprobs": draft, "num_drafts": 2}
+        return mdsd.acceptance_interval(**{**usual, **changes})
+
+    def rows_of(parameter: str, values: Values, **options: Any) -> list[Row]:
+        error: type[MdsdError] = InvalidDistributionError
+        if parameter in ("draft", "num_drafts"):
+            error = InvalidArgumentError
+        error, given = options.pop("error", error), options.pop("given", {})
+        run = lambda value: interval(**{**given, parameter: value})  # noqa: E731
+        return rows("acceptance_interval", parameter, run, error, values, **options)
+
+    yield rows_of("target_logprobs", logs)
+    yield rows_of("draft_logprobs", logs)
+    for side in ("target_logprobs", "draft_logprobs"):
+        mixed: Values = {"texts_for_ids": (texts, "integers", "strings", "'five'")}
+        yield rows_of(side, mixed, error=InvalidArgumentError)
+    for name in ("without_replacement", "greedy"):
+        too_few: Values = {f"{name}_too_few": (short, "1 tokens", "num_drafts=2")}
+        yield rows_of("draft_logprobs", too_few, given={"draft": name})
+    independent: dict[str, Any] = {"draft": "independent"}
+    several: Values = {
+        "independent_none": (None, "missing"),
+        "independent_mapping": (draft, "each independent draft"),
+        "independent_number": (3, "3"),
+        "independent_string": ("ab", "'ab'"),
+        "independent_empty": ([], "[]"),
+        "independent_nan": ([draft, {7: NAN}], "draft_logprobs[1]", "token 7", "nan"),
+        "independent_lists": ([draft, [-0.5]], "draft_logprobs[1]", "list"),
+        "independent_mass": ([{7: 0.0, 5: -1.0}, draft], "draft_logprobs[0]", "1.367879"),
+    }
+    yield rows_of("draft_logprobs", several, given=independent)
+    yield rows_of(
+        "draft_logprobs",
+        {
+            "independent_texts": ([draft, texts], "draft_logprobs[1]", "strings"),
+            "independent_count": ([draft] * 3, "num_drafts is 2", "3 mappings"),
+        },
+        given=independent,
+        error=InvalidArgumentError,
+    )
+    yield rows_of("draft", names("lottery", greddy="'greedy'"))
+    without: Values = {
+        name: (name, repr(name), "without_replacement, independent, greedy")
+        for name in ("spechub", "top_k", "explicit")
+    }
+    yield rows_of("draft", without, error=UnsupportedError)
+    yield rows_of("num_drafts", COUNTS)
 
 
 def decoding_rows() -> Iterator[list[Row]]:
@@ -1477,8 +1851,11 @@ ROWS = [
         bound_rows,
         filter_rows,
         data_rows,
+        capture_rows,
         study_rows,
+        capture_study_rows,
         batch_rows,
+        interval_rows,
         analysis_rows,
         decoding_rows,
         tree_rows,
@@ -1685,6 +2062,10 @@ COMMANDS = {
     "top_p": ("bound mine.npz --top-p 0", "top_p"),
     "ending": ("bound mine.npz --output x.txt", ".csv"),
     "plot_ending": ("bound mine.npz --output x.csv --plot x.jpg", ".png"),
+    "log": ("compare mine.jsonl", "mdsd interval"),
+    "log_missing": ("interval mine.jsonl --output x.csv", "mine.jsonl"),
+    "log_line": ("interval text.npz --output x.csv", "line 1"),
+    "log_ending": ("interval text.npz --output x.txt", ".csv"),
     "no_folder": ("bound mine.npz --output x.csv --plot no/x.png", "no/x.png"),
 }
 
@@ -1772,11 +2153,14 @@ EXEMPT: dict[tuple[str, str], str] = {
     ("decoding.NGramModel.logits", "prefixes"): CHECKED,
     ("decoding.MappedModel.logits", "prefixes"): CHECKED,
     ("decoding.Model.logits", "prefixes"): ABSTRACT,
+    ("datasets.Source", "args"): ABSTRACT,
+    ("datasets.Source", "kwargs"): ABSTRACT,
     ("decoding.Model", "args"): ABSTRACT,
     ("decoding.Model", "kwargs"): ABSTRACT,
 }
 RECORDS = (
     "AcceptanceBound",
+    "AcceptanceInterval",
     "BatchVerification",
     "Verification",
     "analysis.AcceptRule",
@@ -1790,11 +2174,15 @@ RECORDS = (
     "analysis.SimulatedRejections",
     "analysis.TreePlan",
     "datasets.Dataset",
+    "datasets.LoggedPosition",
+    "datasets.TopLogprobs",
     "decoding.DecodeResult",
     "decoding.DecodeSeconds",
     "decoding.EmbeddedPair",
     "studies.BoundRow",
+    "studies.CaptureSummary",
     "studies.CompareRow",
+    "studies.IntervalRow",
     "studies.Missing",
     "testing.Instance",
 )

@@ -17,7 +17,15 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = ("tests/mdsd/test_package.py", "tests/mdsd/test_datasets.py", "tests/mdsd/test_cli.py")
 """Tests that touch what packaging can break; the rest has run from the checkout."""
 
-WANTED = ("mdsd/py.typed", "solvers/py.typed", "mdsd/data/smollm2.npz", "mdsd/data/README.md")
+WANTED = (
+    "mdsd/py.typed",
+    "solvers/py.typed",
+    "mdsd/data/smollm2.npz",
+    "mdsd/data/README.md",
+    "mdsd/studies/grid/report/page/report.html",
+    "mdsd/studies/grid/report/page/report.css",
+    "mdsd/studies/grid/report/page/report.js",
+)
 
 
 def _run(*command: str, cwd: Path, env: dict[str, str] | None = None) -> None:

@@ -2,46 +2,49 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
+from mdsd.batch._live_tokens import gather_live
 from solvers.hitting import MASS_SCALE, _prefix_hits
 from solvers.prefix import prefix_with_replacement
+from solvers.sorting import falling_order
 
-__all__ = ["DETERMINISTIC", "TOP_AND_ONE", "WITH", "WITHOUT", "bound_rows"]
+__all__ = [
+    "DETERMINISTIC",
+    "TOP_AND_ONE",
+    "WITH",
+    "WITHOUT",
+    "bound_rows",
+    "most_likely",
+    "top_and_tail",
+]
 
 WITH, WITHOUT, TOP_AND_ONE, DETERMINISTIC = range(4)
 """Laws of the drafts: with replacement, without, the top n - 1 and one more, the top n."""
 
 
 @njit(cache=True, error_model="numpy")
-def _falling_ratio(p: FloatArray, q: FloatArray) -> IntArray:
-    """Tokens by p/q, largest first; ties in any order, which no best prefix depends on."""
-    keys = np.empty(len(p))
-    for i in range(len(p)):
-        keys[i] = 0.0
-        if p[i] > 0.0:
-            keys[i] = -p[i] / q[i] if q[i] > 0.0 else -math.inf
-    return np.argsort(keys)
-
-
-@njit(cache=True)
 def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
-    order = _falling_ratio(p, q)
+    # Tokens that are never drawn lie in every best A and meet nothing.
+    drawn = np.flatnonzero(q)
+    ratios = np.empty(len(drawn))
+    for k in range(len(drawn)):
+        ratios[k] = p[drawn[k]] / q[drawn[k]]
+    order = drawn[falling_order(ratios)]
     hits = _prefix_hits(q[order] * MASS_SCALE, num_draws, step)
     # p(H) from the far end, so that a value near 0 keeps its digits.
     best, outside = 1.0, 0.0
-    for k in range(len(order), 0, -1):
+    for k in range(len(order), -1, -1):
         best = min(best, outside + hits[k])
-        outside += p[order[k - 1]]
+        if k > 0:
+            outside += p[order[k - 1]]
     return best
 
 
 @njit(cache=True)
-def _most_likely(q: FloatArray, count: int) -> IntArray:
+def most_likely(q: FloatArray, count: int) -> IntArray:
     """Ids of the `count` largest entries, largest first, ties to the lowest id."""
     top = np.empty(count, dtype=np.int64)
     found = 0
@@ -59,9 +62,9 @@ def _most_likely(q: FloatArray, count: int) -> IntArray:
 
 
 @njit(cache=True, error_model="numpy")
-def _top_and_tail(p: FloatArray, q: FloatArray, num_top: int, sampled: bool) -> float:
+def top_and_tail(p: FloatArray, q: FloatArray, num_top: int, sampled: bool) -> float:
     """``p(T)``, plus ``sum min(p, q~)`` off T where one more token is sampled from there."""
-    top = _most_likely(q, num_top)
+    top = most_likely(q, num_top)
     value, tail = 0.0, q.copy()
     for token in top:
         value += p[token]
@@ -107,14 +110,12 @@ def bound_rows(
     size = target.shape[1]
     p, q = np.empty(size), np.empty(size)
     for r in range(start, stop):
-        for i in range(size):
-            p[i] = target[r, i] / target_masses[r]
-            q[i] = drafted[r, i] / drafted_masses[r]
+        live = gather_live(target[r], target_masses[r], drafted[r], drafted_masses[r], p, q)
         if law == WITH:
-            values[r] = prefix_with_replacement(p, q, num_drafts)[0]
+            values[r] = prefix_with_replacement(p[:live], q[:live], num_drafts)[0]
         elif law == WITHOUT:
-            values[r] = _without_replacement(p, q, num_drafts, step)
+            values[r] = _without_replacement(p[:live], q[:live], num_drafts, step)
         elif law == TOP_AND_ONE:
-            values[r] = _top_and_tail(p, q, num_drafts - 1, True)
+            values[r] = top_and_tail(p[:live], q[:live], num_drafts - 1, True)
         else:
-            values[r] = _top_and_tail(p, q, num_drafts, False)
+            values[r] = top_and_tail(p[:live], q[:live], num_drafts, False)

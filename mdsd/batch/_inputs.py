@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,13 @@ from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 __all__ = [
     "DRAFT_NAMES",
     "BatchProbs",
+    "check_count",
     "check_draft_name",
     "check_support",
+    "example_draft",
     "make_draft",
     "read_batch",
+    "read_laws",
     "read_pair",
 ]
 
@@ -175,6 +179,42 @@ def check_draft_name(draft: Any) -> str:
     return check_name("draft", draft, DRAFT_NAMES)
 
 
+def check_count(draft: str, num_drafts: Any) -> int:
+    """Check a number of drafts, and that a draft distribution has no other one.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not an integer >= 1, or not the 2 of the SpecHub draft.
+    """
+    count = check_num_drafts(num_drafts)
+    if draft == SpecHubDraft.name and count != SpecHubDraft.num_drafts:
+        raise InvalidArgumentError(f"num_drafts is {count}; the spechub draft has 2 drafts")
+    return count
+
+
+def read_laws(
+    target_probs: Any, draft_probs: Any, draft: str, num_drafts: int
+) -> tuple[BatchProbs, BatchProbs]:
+    """Check the target and the draft vectors of a batch of n drafts, as `read_pair` does.
+
+    Raises
+    ------
+    InvalidDistributionError
+        As for `read_pair`, or if a row has too few tokens to draw.
+    InvalidArgumentError
+        If there are more or fewer draft models than drafts.
+    """
+    target, drafted, models = read_pair(target_probs, draft_probs, draft)
+    if models is not None and models != num_drafts:
+        raise InvalidArgumentError(
+            f"num_drafts is {num_drafts}; draft_probs of shape {tuple(drafted.given.shape)} "
+            f"has {models}"
+        )
+    check_support(drafted, draft, num_drafts)
+    return target, drafted
+
+
 def check_support(drafted: BatchProbs, draft: str, num_drafts: int) -> None:
     """Refuse rows with fewer positive entries than distinct tokens to draw.
 
@@ -210,12 +250,20 @@ def make_draft(draft: str, draft_probs: Any, num_drafts: int) -> DraftDistributi
     InvalidArgumentError
         If `num_drafts` is not an integer >= 1, or not the number that `draft` fixes.
     """
-    count = check_num_drafts(num_drafts)
+    count = check_count(draft, num_drafts)
     if draft == IndependentDrafts.name:
         return IndependentDrafts(draft_probs)
     if draft == SpecHubDraft.name:
-        if count != SpecHubDraft.num_drafts:
-            raise InvalidArgumentError(f"num_drafts is {count}; the spechub draft has 2 drafts")
         return SpecHubDraft(draft_probs)
     kinds = (WithReplacement, WithoutReplacement, GreedyDraft, TopKDraft)
     return next(kind for kind in kinds if kind.name == draft)(draft_probs, count)
+
+
+@lru_cache(maxsize=8)
+def example_draft(draft: str, num_drafts: int, vocab_size: int) -> DraftDistribution:
+    """Make some draft distribution of the kind: what does not depend on its probabilities."""
+    # Kept, because making one may take longer than the verification of a row.
+    size = max(vocab_size, num_drafts if draft in _DISTINCT else 1, 2)
+    uniform = np.full(size, 1.0 / size)
+    several = draft == IndependentDrafts.name
+    return make_draft(draft, [uniform] * num_drafts if several else uniform, num_drafts)

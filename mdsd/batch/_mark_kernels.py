@@ -6,9 +6,10 @@ import numpy as np
 from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
+from mdsd.batch._live_tokens import gather_live
 from solvers.marks import _select_smallest, optimal_coupling
 
-__all__ = ["verify_mark_rows"]
+__all__ = ["mark_rate_rows", "verify_mark_rows"]
 
 
 @njit(cache=True)
@@ -76,3 +77,33 @@ def verify_mark_rows(
             tokens[r] = token
         else:
             tokens[r] = _draw_residual(p, selected, uniforms[r, count + 1])
+
+
+@njit(cache=True, nogil=True)
+def mark_rate_rows(
+    num_drafts: int,
+    target: AnyArray,
+    target_masses: FloatArray,
+    drafted: AnyArray,
+    drafted_masses: FloatArray,
+    values: FloatArray,
+    start: int,
+    stop: int,
+) -> None:
+    """Couple the marks of each row, and add up what thinning leaves of the selected masses.
+
+    Parameters
+    ----------
+    num_drafts : int
+        n.
+    target, target_masses, drafted, drafted_masses, start, stop
+        As for `verify_mark_rows`.
+    values : ndarray, shape (B,)
+        Filled for the rows ``start .. stop - 1`` with acceptance rates.
+    """
+    size = target.shape[1]
+    p, q = np.empty(size), np.empty(size)
+    for r in range(start, stop):
+        live = gather_live(target[r], target_masses[r], drafted[r], drafted_masses[r], p, q)
+        selected = optimal_coupling(p[:live], q[:live], num_drafts)[6]
+        values[r] = min(np.minimum(p[:live], selected).sum(), 1.0)

@@ -9,16 +9,59 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Thread
 
-__all__ = ["over_rows"]
+from mdsd._arguments import check_whole
+
+__all__ = ["limit_threads", "over_rows"]
 
 _WORTH_A_THREAD = 200_000
 """Numbers to go through below which starting a thread costs more than it saves."""
 
 _PIECES_PER_THREAD = 4
 """Rows differ in cost, so each thread comes back for more a few times."""
+
+_limit: ContextVar[int | None] = ContextVar("limit of threads", default=None)
+
+
+@contextmanager
+def limit_threads(count: int) -> Iterator[None]:
+    """Let batch calls of this thread use no more than so many threads, itself among them.
+
+    For callers that spread their work over processes or threads of their own. A block within
+    another one can only lower the limit.
+
+    Parameters
+    ----------
+    count : int
+        At least 1.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is no such number.
+
+    Examples
+    --------
+    >>> with limit_threads(1):
+    ...     over_rows(lambda start, stop: print(start, stop), 1000, numbers_per_row=50_000)
+    0 1000
+    """
+    count = check_whole("count", count, 1)
+    outer = _limit.get()
+    token = _limit.set(count if outer is None else min(count, outer))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def _most_threads() -> int:
+    limit, cores = _limit.get(), _available_cores()
+    return cores if limit is None else min(limit, cores)
 
 
 def _available_cores() -> int:
@@ -39,7 +82,7 @@ def over_rows(work: Callable[[int, int], None], rows: int, numbers_per_row: int)
     numbers_per_row : int
         Size of a row, which decides whether threads are worth starting.
     """
-    threads = min(_available_cores(), rows, 1 + rows * numbers_per_row // _WORTH_A_THREAD)
+    threads = min(_most_threads(), rows, 1 + rows * numbers_per_row // _WORTH_A_THREAD)
     size = max(1, rows // (threads * _PIECES_PER_THREAD)) if threads > 1 else max(1, rows)
     pieces = deque((start, min(start + size, rows)) for start in range(0, rows, size))
     failures: list[BaseException] = []

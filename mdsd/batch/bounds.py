@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 
 from mdsd._typing import FloatArray
-from mdsd.batch._inputs import BatchProbs, check_draft_name, check_support, make_draft, read_pair
+from mdsd.batch._inputs import BatchProbs, check_count, check_draft_name, make_draft, read_laws
 from mdsd.batch._threads import over_rows
 from mdsd.batch.tensors.spaces import check_device, device_space, is_tensor, space_of, to_host
 from mdsd.bounds import acceptance_bound
-from mdsd.drafts import SpecHubDraft, WithReplacement
-from mdsd.drafts.base import check_num_drafts
-from mdsd.errors import InvalidArgumentError
+from mdsd.drafts import IndependentDrafts, WithReplacement
 
 __all__ = ["acceptance_bounds"]
 
@@ -88,9 +86,7 @@ def acceptance_bounds(
     [0.86, 1.0]
     """
     draft = check_draft_name(draft)
-    num_drafts = check_num_drafts(num_drafts)
-    if draft == SpecHubDraft.name and num_drafts != SpecHubDraft.num_drafts:
-        raise InvalidArgumentError(f"num_drafts is {num_drafts}; the spechub draft has 2 drafts")
+    num_drafts = check_count(draft, num_drafts)
     space = device_space(target_probs)
     check_device("target_probs", target_probs, "target_probs", space)
     check_device("draft_probs", draft_probs, "target_probs", space)
@@ -105,14 +101,8 @@ def acceptance_bounds(
 
 
 def _bounds_on_host(target_probs: Any, draft_probs: Any, draft: str, num_drafts: int) -> FloatArray:
-    target, drafted, models = read_pair(target_probs, draft_probs, draft)
-    if models is not None and models != num_drafts:
-        raise InvalidArgumentError(
-            f"num_drafts is {num_drafts}; draft_probs of shape {tuple(drafted.given.shape)} "
-            f"has {models}"
-        )
-    check_support(drafted, draft, num_drafts)
-    if models is not None and models > 1:
+    target, drafted = read_laws(target_probs, draft_probs, draft, num_drafts)
+    if draft == IndependentDrafts.name and num_drafts > 1:
         rows = zip(target.given, drafted.given, strict=True)
         laws = ((p, make_draft(draft, q, num_drafts)) for p, q in rows)
         return np.array([acceptance_bound(p, law).value for p, law in laws], dtype=np.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from mdsd.batch._inputs import (
     BatchProbs,
     check_draft_name,
     check_support,
+    example_draft,
     make_draft,
     read_pair,
 )
@@ -201,7 +202,7 @@ def _verify_on_device(
     if not known or ids.ndim != 2 or ids.shape[1] == 0:
         return None
     # Built-in rules do not depend on the size of the vocabulary: the smallest will do.
-    example = _example_draft(draft, ids.shape[1], vocab_size=1)
+    example = example_draft(draft, ids.shape[1], vocab_size=1)
     rule = rule_of(verifier, example)
     if rule not in TESTS:
         return None
@@ -231,7 +232,7 @@ def _verify_on_host(
     target, drafted, models = read_pair(target_probs, draft_probs, draft)
     num_drafts = _count_drafts(draft_token_ids, draft, models)
     check_support(drafted, draft, num_drafts)
-    example = _example_draft(draft, num_drafts, target.vocab_size)
+    example = example_draft(draft, num_drafts, target.vocab_size)
     num_uniforms = verifier.num_uniforms(example)
     ids = _check_ids(draft_token_ids, target, drafted, example)
     numbers = read_uniforms(rng, uniforms, (len(ids), num_uniforms))
@@ -260,16 +261,6 @@ def _count_drafts(draft_token_ids: Any, draft: str, models: int | None) -> int:
     if len(shape) != 2 or shape[1] == 0:
         raise InvalidTokenError(f"draft_token_ids has shape {shape}; expected (B, n) with n >= 1")
     return int(shape[1])
-
-
-@lru_cache(maxsize=8)
-def _example_draft(draft: str, num_drafts: int, vocab_size: int) -> DraftDistribution:
-    """Make some draft distribution of the kind: what does not depend on its probabilities."""
-    # Kept, because making one may take longer than the verification of a row.
-    uniform = np.full(max(vocab_size, num_drafts, 2), 1.0)
-    uniform /= len(uniform)
-    several = draft == IndependentDrafts.name
-    return make_draft(draft, [uniform] * num_drafts if several else uniform, num_drafts)
 
 
 def _check_ids(

@@ -31,7 +31,7 @@ from mdsd.errors import (
 from mdsd.trees import TreeShape, read_tree
 from mdsd.verifiers import RRSVerifier, Verifier
 
-__all__ = ["SCHEMES", "Decoder", "Step", "make_decoder", "read_prompt"]
+__all__ = ["SCHEMES", "Decoder", "Step", "make_decoder", "read_eos", "read_prompt"]
 
 SCHEMES = ("tree", "batch")
 
@@ -205,7 +205,7 @@ def make_decoder(
         shape,
         verification,
         Sampling(temperature, top_k, top_p, logits_processor),
-        _read_eos(eos_token_id, target.vocab_size),
+        read_eos(eos_token_id, target.vocab_size),
     )
 
 
@@ -224,7 +224,19 @@ def read_prompt(prompt_ids: Any, vocab_size: int) -> list[int]:
     return read_sequence("prompt_ids", prompt_ids, vocab_size, least=1)
 
 
-def _read_eos(eos_token_id: Any, vocab_size: int) -> frozenset[int]:
+def read_eos(eos_token_id: Any, vocab_size: int) -> frozenset[int]:
+    """Check the tokens that end an output.
+
+    Returns
+    -------
+    frozenset of int
+        Empty if None are given.
+
+    Raises
+    ------
+    InvalidTokenError
+        If they are not integers in ``0 .. V - 1``, or an empty list.
+    """
     if eos_token_id is None:
         return frozenset()
     ids = read_token_ids(eos_token_id, "eos_token_id")

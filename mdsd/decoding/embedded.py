@@ -199,7 +199,7 @@ def embedded_pair() -> EmbeddedPair:
     >>> pair.target.logits([prompt]).shape == (1, pair.target.vocab_size)
     True
     """
-    texts = _texts()
+    texts = list(python_pages(_TOPICS).values())
     vocabulary = PieceVocabulary.fit("".join(texts), _VOCAB_SIZE)
     ids: list[int] = []
     for text in texts:
@@ -212,15 +212,41 @@ def embedded_pair() -> EmbeddedPair:
     )
 
 
-def _texts() -> Sequence[str]:
+def python_pages(names: Sequence[str]) -> dict[str, str]:
+    """Read pages of the documentation that comes with Python, as plain text.
+
+    Parameters
+    ----------
+    names : sequence of str
+        As `help()` takes them.
+
+    Returns
+    -------
+    dict of str to str
+        By name; without those that this Python does not have.
+
+    Raises
+    ------
+    UnsupportedError
+        If it has none of them.
+
+    Examples
+    --------
+    >>> python_pages(["truth"])["truth"].splitlines()[0]
+    'Truth Value Testing'
+    """
     try:
         topics: dict[str, str] = import_module("pydoc_data.topics").topics
     except ImportError:
         topics = {}
-    pages = [topics[name] for name in _TOPICS if name in topics]
+    # Quotation marks and dashes differ between versions; plain text hardly does.
+    pages = {
+        name: _RULES.sub("", topics[name].encode("ascii", "ignore").decode())
+        for name in names
+        if name in topics
+    }
     if not pages:
         raise UnsupportedError(
             "this Python has no pydoc_data.topics, whose text the embedded models are trained on"
         )
-    # Quotation marks and dashes differ between versions; plain text hardly does.
-    return [_RULES.sub("", page.encode("ascii", "ignore").decode()) for page in pages]
+    return pages

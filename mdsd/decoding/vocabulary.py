@@ -99,6 +99,13 @@ class MappedModel:
         Draft token that the model reads where a prefix holds a token it does not know; by default
         such tokens are left out.
 
+    Attributes
+    ----------
+    vocab_size : int
+        V.
+    context_length : int or None
+        That of the model, if it has one.
+
     Raises
     ------
     InvalidArgumentError
@@ -129,6 +136,7 @@ class MappedModel:
     ) -> None:
         self._model: Model = check_model("model", model)
         self.vocab_size = check_whole("vocab_size", vocab_size, 1)
+        self.context_length: int | None = getattr(model, "context_length", None)
         self._target_token_ids = frozen(
             _check_map(target_token_ids, self._model.vocab_size, self.vocab_size)
         )
@@ -161,6 +169,12 @@ class MappedModel:
         """
         read = [self._read(prefix) for prefix in prefixes]
         return self._written(model_logits("model", self._model, read))
+
+    def forget(self) -> None:
+        """Have the model let go of what it has read, if it keeps anything."""
+        forget = getattr(self._model, "forget", None)
+        if forget is not None:
+            forget()
 
     def _read(self, prefix: Sequence[int]) -> list[int]:
         """Give the prefix as the model reads it, in its own token ids."""

@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from mdsd.studies.bounding import bound
+from mdsd.studies.capturing.runs import capture
+from mdsd.studies.capturing.summary import CaptureSummary
 from mdsd.studies.comparison import compare
+from mdsd.studies.grid import StudyRow, study
+from mdsd.studies.intervals import IntervalRow, interval
 from mdsd.studies.rows import BoundRow, CompareRow, Missing
 
-__all__ = ["BoundRow", "CompareRow", "Missing", "bound", "compare"]
+__all__ = [
+    "BoundRow",
+    "CaptureSummary",
+    "CompareRow",
+    "IntervalRow",
+    "Missing",
+    "StudyRow",
+    "bound",
+    "capture",
+    "compare",
+    "interval",
+    "study",
+]

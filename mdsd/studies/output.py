@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from mdsd._files import destination, temporary_path
 from mdsd._version import __version__
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.rows import Row, columns, record
@@ -20,6 +21,7 @@ __all__ = [
     "tables_to_json",
     "to_csv",
     "to_json",
+    "to_parquet",
     "writable_folder",
     "write_files",
 ]
@@ -67,6 +69,18 @@ def to_csv(rows: Rows) -> str:
     return text.getvalue()
 
 
+def to_parquet(rows: Rows) -> bytes:
+    """Write rows as a parquet file; None becomes null, a column without a number one of nulls."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    records = [record(row) for row in rows]
+    table = pa.table({name: [each[name] for each in records] for name in records[0]})
+    stream = io.BytesIO()
+    pq.write_table(table, stream)
+    return stream.getvalue()
+
+
 def _field(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, tuple) else value
 
@@ -89,7 +103,7 @@ def check_writable(path: Path, endings: Iterable[str]) -> None:
     if os.path.exists(path) and not os.access(path, os.W_OK):
         raise InvalidArgumentError(f"{path}: cannot be written: it is read-only")
     # What a folder takes (rights, read-only disks, names too long) is known by trying only.
-    temporary = _temporary(path)
+    temporary = temporary_path(path)
     try:
         temporary.open("xb").close()
         temporary.unlink()
@@ -147,24 +161,14 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
     path = Path()
     try:
         for path, content in contents.items():
-            temporary = _temporary(path)
+            temporary = temporary_path(path)
             waiting[temporary] = path
             temporary.write_bytes(content)
         for temporary, path in waiting.items():
-            temporary.replace(_destination(path))
+            temporary.replace(destination(path))
     except OSError as error:
         raise InvalidArgumentError(f"{path}: cannot be written: {error.strerror}") from None
     finally:
         for temporary in waiting:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
-
-
-def _destination(path: Path) -> Path:
-    """Where a link leads: the file is replaced, and the link stays one."""
-    return Path(os.path.realpath(path))
-
-
-def _temporary(path: Path) -> Path:
-    place = _destination(path)
-    return place.with_name(f".{place.name}.{os.getpid()}.tmp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MARKERS", "STYLE", "bound_figure", "compare_figure", "to_png"]
+__all__ = [
+    "MARKERS",
+    "STYLE",
+    "bound_figure",
+    "compare_figure",
+    "legend",
+    "panel_grid",
+    "stable_names",
+    "to_png",
+    "verifier_look",
+]
 
 # Okabe and Ito's colours, told apart with all kinds of colour vision; black is the bound's.
 # Verifiers take them in the order of the registry: the pale one falls to the one rarely drawn.
@@ -25,6 +35,7 @@ _BOX_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#F0E442", "#D55E00"
 MARKERS = "os^Dv<>Pp*hX"
 STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "font.size": 9.0}
 _PANEL_WIDTH, _PANEL_HEIGHT, _MOST_COLUMNS = 3.4, 2.7, 3
+_LEGEND_WIDTH = 1.4
 
 
 def compare_figure(rows: Sequence[CompareRow]) -> Figure:
@@ -48,9 +59,9 @@ def compare_figure(rows: Sequence[CompareRow]) -> Figure:
     ]
     # A panel without a number says nothing, unless it is the only one.
     panels = [(title, panel) for title, panel in panels if _has_numbers(panel)] or panels[:1]
-    names = _stable_names(rows)
+    names = stable_names(row.verifier for row in rows)
     with mpl.rc_context(STYLE):
-        figure, axes = _grid(len(panels))
+        figure, axes = panel_grid(len(panels))
         for axis, (title, panel) in zip(axes, panels, strict=True):
             axis.set_title(title, fontsize=9)
             _draw_verifiers(axis, panel, names)
@@ -60,7 +71,7 @@ def compare_figure(rows: Sequence[CompareRow]) -> Figure:
             axis.set_ylim(0.0, 1.03)
         figure.supxlabel("number of draft tokens n", fontsize=9)
         figure.supylabel("acceptance probability per step, mean over positions ± s.e.", fontsize=9)
-        _legend(figure, axes, ["bound", *names])
+        legend(figure, axes, ["bound", *names])
     return figure
 
 
@@ -82,7 +93,7 @@ def bound_figure(rows: Sequence[BoundRow]) -> Figure:
     panels = [(title, [row for row in group if row.values]) for title, group in titled_groups(rows)]
     panels = [(title, panel) for title, panel in panels if panel] or [(panels[0][0], [])]
     with mpl.rc_context(STYLE):
-        figure, axes = _grid(len(panels), width=7.6, height=3.6, most_columns=1)
+        figure, axes = panel_grid(len(panels), width=7.6, height=3.6, most_columns=1)
         for axis, (title, panel) in zip(axes, panels, strict=True):
             axis.set_title(title, fontsize=9)
             _draw_boxes(axis, panel, counts)
@@ -92,7 +103,7 @@ def bound_figure(rows: Sequence[BoundRow]) -> Figure:
             "over positions: box from 25% to 75%, whiskers to 10% and 90%, line median, cross mean",
             fontsize=9,
         )
-        _legend(figure, axes, [f"n = {n}" for n in counts])
+        legend(figure, axes, [f"n = {n}" for n in counts])
     return figure
 
 
@@ -112,26 +123,31 @@ def _panel_title(draft: str, group: str) -> str:
     return lines if group.startswith(draft) else f"{draft}\n{lines}"
 
 
-def _stable_names(rows: Sequence[CompareRow]) -> list[str]:
-    """List the verifiers in the order of the registry: a verifier has one look in all figures."""
+def stable_names(used: Iterable[str]) -> list[str]:
+    """List verifiers, those of the registry first: a verifier has one place in all figures."""
     known = verifier_names()
-    used = sorted({row.verifier for row in rows} - set(known))
-    return [*known, *used]
+    return [*known, *sorted(set(used) - set(known))]
 
 
-def _grid(
+def verifier_look(place: int) -> dict[str, Any]:
+    """Give the look of the verifier at a place of `stable_names`."""
+    return {"color": _COLOURS[place % len(_COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+
+
+def panel_grid(
     panels: int,
     *,
     width: float = _PANEL_WIDTH,
     height: float = _PANEL_HEIGHT,
     most_columns: int = _MOST_COLUMNS,
+    margin: float = _LEGEND_WIDTH,
 ) -> tuple[Figure, list[Axes]]:
+    """Make a figure of equal panels, line by line, with a margin on the right for a legend."""
     from matplotlib.figure import Figure
 
-    columns = min(panels, most_columns)
-    lines = math.ceil(panels / columns)
-    # Room for the legend on the right, whatever the number of panels.
-    size = (columns * width + 1.4, lines * height + 0.5)
+    lines = math.ceil(panels / most_columns)
+    columns = math.ceil(panels / lines)
+    size = (columns * width + margin, lines * height + 0.5)
     # Many panels get smaller rather than exceed the 2**16 pixels that can be drawn.
     figure = Figure(figsize=size, dpi=min(150.0, 60_000 / size[1]), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
@@ -162,14 +178,12 @@ def _draw_verifiers(axis: Axes, rows: Sequence[CompareRow], names: Sequence[str]
         ]
         if not points:
             continue
-        look = names.index(name)
         axis.errorbar(
             [x for x, _, _ in points],
             [acceptance for _, acceptance, _ in points],
             [stderr for _, _, stderr in points],
             label=name,
-            color=_COLOURS[look % len(_COLOURS)],
-            marker=MARKERS[look % len(MARKERS)],
+            **verifier_look(names.index(name)),
             markersize=4.5,
             linewidth=1.0,
             capsize=2.0,
@@ -220,12 +234,12 @@ def _say_nothing(axis: Axes) -> None:
     axis.text(0.5, 0.5, "not computed", ha="center", transform=axis.transAxes, color="0.4")
 
 
-def _legend(figure: Figure, axes: Sequence[Axes], order: Sequence[str]) -> None:
+def legend(figure: Figure, axes: Sequence[Axes], order: Sequence[str]) -> None:
     """Explain everything drawn once, beside the panels."""
     entries: dict[str, Any] = {}
     for axis in axes:
         found, labels = axis.get_legend_handles_labels()
-        entries |= dict(zip(labels, found, strict=True))
+        entries = dict(zip(labels, found, strict=True)) | entries
     drawn = [label for label in order if label in entries]
     if drawn:
         handles = [entries[label] for label in drawn]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
@@ -19,7 +19,20 @@ from mdsd.filters import filter_probs
 from mdsd.studies.positions import DRAFT_NAMES, Case, applies, probe_draft
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
-__all__ = ["MONTE_CARLO_PATHS", "Settings", "bound_settings", "compare_settings", "read_names"]
+__all__ = [
+    "MONTE_CARLO_PATHS",
+    "SEARCH_TOLERANCE",
+    "Settings",
+    "bound_settings",
+    "compare_settings",
+    "listed",
+    "make_verifier",
+    "read_names",
+    "search_tolerance",
+    "settle",
+    "supporting",
+    "verifier_label",
+]
 
 MONTE_CARLO_PATHS = 1024
 """Rejection paths where an acceptance rate is estimated; positions average the noise out."""
@@ -103,7 +116,7 @@ class Settings:
             "monte_carlo_paths": MONTE_CARLO_PATHS,
             "tolerance": self.search_tolerance,
         }
-        return tuple(_make_verifier(verifier, options) for verifier in self.verifiers)
+        return tuple(make_verifier(verifier, options) for verifier in self.verifiers)
 
 
 def verifier_label(verifier: str | Verifier) -> str:
@@ -111,7 +124,13 @@ def verifier_label(verifier: str | Verifier) -> str:
     return verifier if isinstance(verifier, str) else verifier.name
 
 
-def _make_verifier(verifier: str | Verifier, options: dict[str, float]) -> Verifier:
+def search_tolerance(vocab_size: int) -> float:
+    """Give the certified gap at which searches stop, for a number of tokens."""
+    return SEARCH_TOLERANCE if vocab_size > EXACT_TOKENS else 1e-9
+
+
+def make_verifier(verifier: str | Verifier, options: Mapping[str, float]) -> Verifier:
+    """Make a verifier that is given by name, with those of the options that it takes."""
     if not isinstance(verifier, str):
         return verifier
     taken = _parameters(verifier)
@@ -152,12 +171,61 @@ def bound_settings(
             f"dataset is {type(dataset).__name__}; expected a Dataset from mdsd.datasets.load or "
             "mdsd.datasets.read_npz"
         )
-    given = _listed("num_drafts", num_drafts)
+    return settle(
+        tuple(dataset.draft_logits),
+        dataset.num_positions,
+        search_tolerance(dataset.vocab_size),
+        num_drafts=num_drafts,
+        drafts=drafts,
+        draft_models=draft_models,
+        temperatures=temperatures,
+        top_k=top_k,
+        top_p=top_p,
+        positions=positions,
+        seed=seed,
+    )
+
+
+def settle(
+    models: Sequence[str],
+    available: int,
+    tolerance: float,
+    *,
+    num_drafts: Iterable[int],
+    drafts: Iterable[str] | None,
+    draft_models: Iterable[str] | None,
+    temperatures: Iterable[float],
+    top_k: int | None,
+    top_p: float,
+    positions: int | None,
+    seed: int,
+) -> Settings:
+    """Check options against the draft models, positions and tokens that there are.
+
+    Parameters
+    ----------
+    models : sequence of str
+    available : int
+        Number of positions.
+    tolerance : float
+        Certified gap at which searches stop.
+    num_drafts, drafts, draft_models, temperatures, top_k, top_p, positions, seed
+        As for `mdsd.studies.bound`.
+
+    Returns
+    -------
+    Settings
+
+    Raises
+    ------
+    InvalidArgumentError
+        As for `bound_settings`.
+    """
+    given = listed("num_drafts", num_drafts)
     counts = _distinct("num_drafts", [check_num_drafts(n) for n in given])
-    models = tuple(dataset.draft_logits)
     chosen = read_names("draft model", draft_models, models, models[:1])
     asked = read_names("draft distribution", drafts, DRAFT_NAMES, DRAFT_NAMES)
-    warm = _listed("temperatures", temperatures)
+    warm = listed("temperatures", temperatures)
     for heat in warm or [1.0]:
         filter_probs([1.0], temperature=heat, top_k=top_k, top_p=top_p)
     heats = _distinct("temperatures", [float(heat) for heat in warm])
@@ -180,12 +248,10 @@ def bound_settings(
         temperatures=heats,
         top_k=top_k if top_k is not None and top_k > 0 else None,
         top_p=float(top_p),
-        positions=dataset.num_positions
-        if positions is None
-        else min(int(positions), dataset.num_positions),
+        positions=available if positions is None else min(int(positions), available),
         seed=int(seed),
-        search_tolerance=SEARCH_TOLERANCE if dataset.vocab_size > EXACT_TOKENS else 1e-9,
-        cases=_cases(models, chosen, heats, used, counts),
+        search_tolerance=tolerance,
+        cases=_cases(tuple(models), chosen, heats, used, counts),
     )
 
 
@@ -204,9 +270,29 @@ def compare_settings(
     InvalidArgumentError
         If an option is out of range, a name is not known, or nothing is left to compute.
     """
-    settings = bound_settings(dataset, **options)
+    return supporting(bound_settings(dataset, **options), verifiers)
+
+
+def supporting(settings: Settings, verifiers: Iterable[str | Verifier] | None) -> Settings:
+    """Add verifiers to settings, and leave out the cases to which none of them applies.
+
+    Parameters
+    ----------
+    settings : Settings
+    verifiers : iterable of str or Verifier, or None
+        All registered ones if None.
+
+    Returns
+    -------
+    Settings
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a name is not known, or nothing is left to compute.
+    """
     chosen = _choose_verifiers(verifiers)
-    judges = [_make_verifier(verifier, {}) for verifier in chosen]
+    judges = [make_verifier(verifier, {}) for verifier in chosen]
     cases = tuple(
         case
         for case in settings.cases
@@ -253,7 +339,7 @@ def _choose_verifiers(verifiers: Iterable[str | Verifier] | None) -> tuple[str |
     if verifiers is None:
         return verifier_names()
     chosen: dict[str, str | Verifier] = {}
-    for verifier in _listed("verifiers", verifiers):
+    for verifier in listed("verifiers", verifiers):
         if not isinstance(verifier, Verifier):
             get_verifier(verifier)  # refuses an unknown name
         label = verifier_label(verifier)
@@ -285,11 +371,18 @@ def read_names(
     if given is None:
         return tuple(default)
     return _distinct(
-        f"{kind}s", [check_name(kind, name, known) for name in _listed(f"{kind}s", given)]
+        f"{kind}s", [check_name(kind, name, known) for name in listed(f"{kind}s", given)]
     )
 
 
-def _listed(name: str, given: Iterable[T]) -> list[T]:
+def listed(name: str, given: Iterable[T]) -> list[T]:
+    """Read a list that is an argument.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is none.
+    """
     # A string is a list of letters, which nobody means.
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidArgumentError(f"{name} is {shown(given)}; expected a list")

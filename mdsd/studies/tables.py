@@ -6,13 +6,14 @@ import sys
 from collections.abc import Sequence
 from itertools import groupby
 from textwrap import fill
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from mdsd.studies.grid.rows import StudyRow
 from mdsd.studies.rows import BoundRow, CompareRow, Missing
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
@@ -21,13 +22,16 @@ __all__ = [
     "bound_report",
     "compare_report",
     "counted",
+    "models_name",
+    "notes",
     "plain_table",
     "print_report",
+    "sections",
     "titled_groups",
     "verifiers_report",
 ]
 
-Row = TypeVar("Row", CompareRow, BoundRow)
+Row = TypeVar("Row", CompareRow, BoundRow, StudyRow)
 
 _NOT_YET = Text("not yet", style="dim")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -77,7 +81,7 @@ def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType
     parts: list[RenderableType] = []
     for title, group in titled_groups(rows):
         table = plain_table("draft distribution", "n", "bound", "verifier", "acceptance", "share")
-        for section in _sections(group):
+        for section in sections(group):
             first = section[0]
             bound = _mean(first, first.bound, first.bound_stderr)
             for row in section:
@@ -88,7 +92,7 @@ def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType
             table.add_section()
         parts += [Paragraph(title, "bold"), table, ""]
     legend = "Means over {} ± standard error; share: acceptance / bound."
-    return Group(*parts, *_notes(rows, positions, legend))
+    return Group(*parts, *notes(rows, positions, legend))
 
 
 def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
@@ -112,7 +116,7 @@ def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
             table.add_section()
         parts += [Paragraph(title, "bold"), table, ""]
     legend = "Means over {} ± standard error; quantiles over positions."
-    return Group(*parts, *_notes(rows, positions, legend))
+    return Group(*parts, *notes(rows, positions, legend))
 
 
 def verifiers_report() -> RenderableType:
@@ -140,24 +144,34 @@ def _summary(verifier: Verifier) -> str:
 def titled_groups(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """Split rows into those that share a table or a panel, each with its title.
 
-    Rows share a draft model and a temperature; independent drafts, whose models change with their
-    number, are a group of their own for each temperature.
+    Rows share a draft model, a temperature and filters; independent drafts, whose models change
+    with their number, are a group of their own for each of these.
     """
 
-    def key(row: Row) -> tuple[str, float]:
-        return "" if row.draft == "independent" else row.draft_model, row.temperature
+    def key(row: Row) -> tuple[Any, ...]:
+        model = "" if row.draft == "independent" else row.draft_model
+        return model, row.temperature, getattr(row, "top_k", None), getattr(row, "top_p", 1.0)
 
     groups = []
-    for (model, heat), found in groupby(rows, key=key):
+    for (_, heat, top_k, top_p), found in groupby(rows, key=key):
         group = list(found)
-        if not model:
-            most = max((row.draft_model for row in group), key=len)
-            model = f"independent, the first n of {most.replace('+', ', ')}"
-        groups.append((f"{model}, temperature {heat:g}", group))
+        title = f"{models_name(group)}, temperature {heat:g}"
+        title += "" if top_k is None else f", top-k {top_k}"
+        title += "" if top_p == 1.0 else f", top-p {top_p:g}"
+        groups.append((title, group))
     return groups
 
 
-def _sections(rows: Sequence[Row]) -> list[list[Row]]:
+def models_name(rows: Sequence[Row]) -> str:
+    """Name the draft model of rows that share it, or all models of independent drafts."""
+    if rows[0].draft != "independent":
+        return rows[0].draft_model
+    most = max((row.draft_model for row in rows), key=len)
+    return f"independent, the first n of {most.replace('+', ', ')}"
+
+
+def sections(rows: Sequence[Row]) -> list[list[Row]]:
+    """Split the rows of a table into those that share draft distribution and number of drafts."""
     return [list(group) for _, group in groupby(rows, key=lambda row: (row.draft, row.num_drafts))]
 
 
@@ -193,7 +207,7 @@ def _mean(row: Row, mean: float | None, stderr: float | None) -> Text:
     return Text(f"{mean:.4f}" if stderr is None else f"{mean:.4f} ± {stderr:.4f}")
 
 
-def _notes(rows: Sequence[Row], positions: int, legend: str) -> list[RenderableType]:
+def notes(rows: Sequence[Row], positions: int, legend: str) -> list[RenderableType]:
     """Say what the numbers are, which positions were left out, and what is not computed and why."""
     notes = [legend.format(counted(positions, "position"))]
     for title, group in titled_groups(rows):

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from mdsd._arguments import check_whole
-from mdsd._random import generator
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
-from mdsd.drafts.without_replacement import remaining_masses
 from mdsd.verifiers.base import (
     Plan,
     SequentialPlan,
@@ -144,32 +142,17 @@ class PathRRSPlan(SequentialPlan):
         if n == 1:
             return float(min(1.0, np.minimum(p, q).sum())), 0.0
         if n == 2:
-            return self._rate_of_pair(), 0.0
+            return min(1.0, max(0.0, 1.0 - paths.pair_rejection(self._tables))), 0.0
         if (n - 1) * np.log(np.count_nonzero(q)) <= np.log(_MAX_PATHS):
             return min(1.0, max(0.0, 1.0 - paths.enumerate_rejection(self._tables, n))), 0.0
         rejected = paths.sample_rejection(
-            self._tables, n, self._paths, generator(self._seed, "study")
+            self._tables, n, self._paths, np.uint64(self._seed % 2**64)
         )
-        stderr = float(rejected.std(ddof=1) / np.sqrt(len(rejected)))
-        return float(1.0 - rejected.mean()), stderr
-
-    def _rate_of_pair(self) -> float:
-        """``1 - sum_x (q_x - p_x)+ Z(1 + Z(1) / (1 - q_x)) / Z(1)``, for n = 2."""
-        p, q = self.target_probs, self._draft_probs
-        falls = np.flatnonzero(q > p)
-        first = float(np.maximum(p - q, 0.0).sum())
-        if first == 0.0 or len(falls) == 0:
-            return 1.0
-        from mdsd.verifiers._rejection_paths import SCALE
-
-        tables = self._tables
-        left = remaining_masses(q, falls[:, np.newaxis])[:, 1] * SCALE
-        caps = 1.0 / SCALE + first / left
-        places = np.searchsorted(tables.ratios, -caps)
-        with np.errstate(over="ignore"):
-            capped = caps * tables.drafted_sums[places]
-        excess = np.maximum(tables.target_sums[places] - capped, 0.0)
-        return min(1.0, max(0.0, 1.0 - float((q[falls] - p[falls]) @ excess) / first))
+        # Neighbours come from neighbouring strata: what they differ by is what is left of the
+        # scatter, and some more, where the variance of all would take the strata for scatter too.
+        steps, count = np.diff(rejected), len(rejected)
+        stderr = math.sqrt(float(steps @ steps) / (2 * count * (count - 1)))
+        return min(1.0, max(0.0, 1.0 - float(rejected.mean()))), stderr
 
     @property
     def acceptance_rate(self) -> float:

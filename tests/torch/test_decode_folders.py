@@ -10,37 +10,16 @@ import pytest
 import mdsd
 
 from ..commands import assert_refused, printed, run
+from .folders import WORDS, tiny_llama, word_tokenizer
 
-transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
 torch = pytest.importorskip("torch")
-
-WORDS = ["<unk>", "</s>", *(f"w{k}" for k in range(12))]
 
 
 def save(folder, words, seed, *, tokenizer=True, size=None, eos=None):
-    torch.manual_seed(seed)
-    config = transformers.LlamaConfig(
-        vocab_size=len(words) if size is None else size,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=1.0,
-        bos_token_id=None,
-        eos_token_id=eos,
-    )
-    model = transformers.LlamaForCausalLM(config).eval()
+    model = tiny_llama(seed, len(words) if size is None else size, eos=eos)
     model.save_pretrained(folder)
     if tokenizer:
-        pieces = tokenizers.models.WordLevel({w: k for k, w in enumerate(words)}, unk_token="<unk>")
-        plain = tokenizers.Tokenizer(pieces)
-        plain.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-        wrapped = transformers.PreTrainedTokenizerFast(
-            tokenizer_object=plain, unk_token="<unk>", eos_token="</s>"
-        )
-        wrapped.save_pretrained(folder)
+        word_tokenizer(words).save_pretrained(folder)
     return model
 
 

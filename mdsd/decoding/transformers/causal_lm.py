@@ -28,6 +28,8 @@ class CausalLM:
     model : PreTrainedModel
     vocab_size : int
         V: the number of logits.
+    context_length : int or None
+        The longest prefix that the model was made for; None if its configuration does not say.
 
     Raises
     ------
@@ -60,6 +62,10 @@ class CausalLM:
         check_causal("model", model)
         self.model = model
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+        longest = getattr(
+            model.config.get_text_config(decoder=True), "max_position_embeddings", None
+        )
+        self.context_length = None if longest is None else int(longest)
 
     @cached_property
     def _rows(self) -> CachedRows:
@@ -89,3 +95,7 @@ class CausalLM:
         first, last = min(asked), max(asked)
         self._rows.keep([0], [first[: common_length(first, last)]])
         return on_host(self._rows.logits([asked])[0])
+
+    def forget(self) -> None:
+        """Let go of all that has been read: the next call reads its prefixes whole."""
+        self.__dict__.pop("_rows", None)

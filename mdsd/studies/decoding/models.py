@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ class TextModels:
         Tokens that end a text; none if there are no such tokens.
     names : tuple of str
         Of the target and the draft models, for the settings of a report.
+    vocabulary : mapping of str to int
+        Token ids of the target by the tokens they stand for.
     """
 
     target: Model
@@ -41,6 +43,7 @@ class TextModels:
     decode: Callable[[list[int]], str]
     eos_token_ids: tuple[int, ...]
     names: tuple[str, ...]
+    vocabulary: Mapping[str, int] = field(default_factory=dict)
 
 
 def choose_models(target: Path | None, draft_models: Sequence[Path]) -> TextModels:
@@ -89,6 +92,7 @@ def embedded_models() -> TextModels:
         pair.vocabulary.decode,
         (pair.vocabulary.eos_token_id,),
         (f"embedded {pair.target.order}-gram", f"embedded {pair.draft_model.order}-gram"),
+        {piece: token for token, piece in enumerate(pair.vocabulary.pieces)},
     )
 
 
@@ -144,6 +148,7 @@ def folder_models(target: Path, draft_models: Sequence[Path]) -> TextModels:
         decode,
         _end_tokens(judge.model, tokenizer),
         (str(target), *map(str, draft_models)),
+        tokenizer.get_vocab(),
     )
 
 

@@ -17,7 +17,7 @@ from mdsd.decoding import (
     embedded_pair,
     generate,
 )
-from mdsd.decoding.embedded import _texts
+from mdsd.decoding.embedded import python_pages
 from mdsd.decoding.models import check_model, model_logits
 from mdsd.errors import (
     InvalidArgumentError,
@@ -121,7 +121,7 @@ class TestEmbeddedPair:
 
     def test_target_knows_its_text_better_than_the_draft(self):
         pair = embedded_pair()
-        ids = pair.vocabulary.encode(_texts()[0][:500])
+        ids = pair.vocabulary.encode(python_pages(["assignment"])["assignment"][:500])
         prefixes = [ids[:k] for k in range(1, len(ids))]
 
         def mean_log_probs(model):

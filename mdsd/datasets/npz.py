@@ -1,8 +1,4 @@
-"""Next-token laws of a target and of its drafts on the same positions: embedded ones and a user's.
-
-`load` returns a data set that comes with the library, `read_npz` reads a file of one's own. Both
-give a `Dataset`, whose arrays are checked, float64 and read-only.
-"""
+"""Reading laws from an `.npz` file."""
 
 from __future__ import annotations
 
@@ -11,26 +7,23 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd._arguments import check_name, one_line, row_name, shown
+from mdsd._arguments import one_line, row_name, shown
+from mdsd._files import as_path, path_name
 from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array, check_probs
-from mdsd._typing import AnyArray, FloatArray, IntArray
+from mdsd._typing import AnyArray, FloatArray
+from mdsd.datasets.dataset import Dataset, Kind, check_model_names
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
-__all__ = ["Dataset", "load", "names", "read_npz"]
+__all__ = ["read_npz"]
 
-Kind = Literal["logits", "probs"]
-
-_NAMES = ("smollm2",)
 _KEYS = frozenset(
     {
         "target_logits",
@@ -60,111 +53,6 @@ _MASS_RANGE = (0.0, 1.0 + 1e-6, "masses in [0, 1]")
 """Least and largest value, with room for rounding, and both in words."""
 
 _Number = TypeVar("_Number", np.float64, np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Laws of a target and of one or more drafts at N positions, over the same K tokens each.
-
-    Column k of a row is the same token for the target and for every draft. The columns may be a
-    selection of the vocabulary that differs from row to row: `token_ids` says which tokens they
-    are, and the kept masses how much of each model's probability they hold.
-
-    Attributes
-    ----------
-    name : str
-        Name of the data set, or the file's name without its ending.
-    target_logits : ndarray of float64, shape (N, K)
-        Despite its name the target's probabilities where `target_kind` is "probs", and its logits
-        where that is "logits" only: look before you apply a softmax. A logit of -inf is a token
-        of probability 0; padding is one, too.
-    draft_logits : mapping of str to ndarray of float64, shape (N, K)
-        The same for each draft model, in the order of the file; `draft_kind` says which.
-    token_ids : ndarray of int64, shape (N, K)
-        The vocabulary id of each column, -1 at padding.
-    target_kept_mass : ndarray of float64, shape (N,)
-        Probability, under the full law of the target, of the tokens in the row; 1 where the row
-        is the whole vocabulary.
-    draft_kept_mass : mapping of str to ndarray of float64, shape (N,)
-        The same for each draft model.
-    provenance : mapping
-        Where the numbers come from; empty if the file does not say.
-    target_kind, draft_kind : {"logits", "probs"}
-        Whether the arrays of that side hold logits or probabilities.
-
-    Examples
-    --------
-    >>> from mdsd import datasets
-    >>> data = datasets.load("smollm2")
-    >>> data.num_positions, list(data.draft_logits)
-    (144, ['drop2', 'drop3', 'context32', 'context8', 'ngram'])
-    """
-
-    name: str
-    target_logits: FloatArray = field(repr=False)
-    draft_logits: Mapping[str, FloatArray] = field(repr=False)
-    token_ids: IntArray = field(repr=False)
-    target_kept_mass: FloatArray = field(repr=False)
-    draft_kept_mass: Mapping[str, FloatArray] = field(repr=False)
-    provenance: Mapping[str, Any] = field(repr=False)
-    target_kind: Kind
-    draft_kind: Kind
-
-    @property
-    def num_positions(self) -> int:
-        """N, the number of rows."""
-        return len(self.target_logits)
-
-    @property
-    def vocab_size(self) -> int:
-        """K, the number of columns."""
-        return int(self.target_logits.shape[1])
-
-
-def names() -> tuple[str, ...]:
-    """Names of the embedded data sets.
-
-    Returns
-    -------
-    tuple of str
-
-    Examples
-    --------
-    >>> names()
-    ('smollm2',)
-    """
-    return _NAMES
-
-
-def load(name: str) -> Dataset:
-    """Load an embedded data set.
-
-    Parameters
-    ----------
-    name : str
-        One of `names()`. "smollm2": SmolLM2-135M-Instruct and five drafts of its own vocabulary at
-        144 positions of varied text, the most probable tokens of each.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    InvalidArgumentError
-        If there is no data set of that name.
-
-    Examples
-    --------
-    >>> data = load("smollm2")
-    >>> data.target_logits.shape == data.draft_logits["drop2"].shape == data.token_ids.shape
-    True
-    >>> bool(data.target_kept_mass.mean() > 0.99)
-    True
-    """
-    check_name("data set", name, _NAMES)
-    with resources.as_file(resources.files("mdsd") / "data" / f"{name}.npz") as path:
-        return read_npz(path)
 
 
 def read_npz(path: str | os.PathLike[str]) -> Dataset:
@@ -206,13 +94,8 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     >>> data.target_kind, data.draft_kind, list(data.draft_logits)
     ('probs', 'logits', ['draft_0', 'draft_1'])
     """
-    try:
-        file = Path(path)
-    except TypeError:
-        raise InvalidArgumentError(
-            f"path is {shown(path)} of type {type(path).__name__}; expected a str or os.PathLike"
-        ) from None
-    path = str(file) if str(file).isprintable() else repr(str(file))  # for messages from here on
+    file = as_path(path)
+    path = path_name(file)  # for messages from here on
     arrays, found = _read_arrays(file, path)
     target_key, target_kind = _choose_key("target", found, path)
     draft_key, draft_kind = _choose_key("draft", found, path)
@@ -258,8 +141,6 @@ def _read_arrays(file: Path, path: str) -> tuple[dict[str, AnyArray], list[str]]
             is_archive = zipfile.is_zipfile(stream)
     except OSError as error:
         raise InvalidArgumentError(f"{path}: {error.strerror}") from None
-    except ValueError as error:  # a path that no system takes
-        raise InvalidArgumentError(f"{path}: {one_line(error)}") from None
     if not is_archive:
         raise InvalidArgumentError(f"{path}: is not an .npz archive; numpy.savez writes one")
 
@@ -344,12 +225,7 @@ def _draft_names(arrays: Mapping[str, AnyArray], num_drafts: int, path: str) -> 
             f"{path}: draft_names must be {num_drafts} different strings, one for each draft model;"
             f" got {shown(given.tolist())}"
         )
-    for name in given.tolist():
-        # The command line takes lists of names, and tables and files hold them.
-        if name != name.strip() or not name or not name.isprintable() or "," in name:
-            raise InvalidArgumentError(
-                f"{path}: draft_names holds {shown(name)}; expected printable names without commas"
-            )
+    check_model_names(f"{path}: draft_names", given.tolist())
     return [str(name) for name in given]
 
 

@@ -1,0 +1,119 @@
+"""Files that are there in full or not at all, and paths for messages."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mdsd._arguments import one_line, shown
+from mdsd.errors import InvalidArgumentError
+
+__all__ = ["as_path", "destination", "new_file", "path_name", "temporary_path"]
+
+# What systems say of a hard link that they cannot make, where a new name might still be possible.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+def as_path(path: Any, name: str = "path") -> Path:
+    """Read an argument as a path.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is neither a str nor an os.PathLike of one, or no system could take it.
+    """
+    try:
+        file = Path(path)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"{name} is {shown(path)} of type {type(path).__name__}; expected a str or os.PathLike"
+        ) from None
+    try:
+        with suppress(OSError):
+            file.lstat()
+    except ValueError as error:  # a null byte, or what its bytes cannot say
+        raise InvalidArgumentError(f"{path_name(file)}: {one_line(error)}") from None
+    return file
+
+
+def path_name(path: Path) -> str:
+    r"""Write a path for a message, in one line.
+
+    Examples
+    --------
+    >>> path_name(Path("mine.npz")), path_name(Path("a\nb"))
+    ('mine.npz', "'a\\nb'")
+    """
+    return str(path) if str(path).isprintable() else repr(str(path))
+
+
+def destination(path: Path) -> Path:
+    """Where a link leads: the file is replaced, and the link stays one."""
+    return Path(os.path.realpath(path))
+
+
+def temporary_path(path: Path) -> Path:
+    """Name what becomes a file when it is complete: in the same folder, and hidden."""
+    place = destination(path)
+    return place.with_name(f".{place.name}.{os.getpid()}.tmp")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that replaces none and is there in full, on the disk, or not at all.
+
+    It is written under a temporary name in the same folder; if the block fails, nothing is left,
+    and after a kill at most the temporary file.
+
+    Parameters
+    ----------
+    path : path
+        A name in a folder that exists.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it cannot be written, or the name is taken by the time the block ends.
+    """
+    temporary = temporary_path(path)
+    try:
+        with temporary.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        _give_name(temporary, path)
+        _sync_folder(path.parent)
+    except FileExistsError:
+        raise InvalidArgumentError(f"{path_name(path)}: is there already") from None
+    except OSError as error:
+        reason = error.strerror or one_line(error)
+        raise InvalidArgumentError(f"{path_name(path)}: cannot be written: {reason}") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _give_name(temporary: Path, path: Path) -> None:
+    """Make a file known under a name that nobody has: unlike a renaming, a link replaces none."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError from None
+        temporary.rename(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the names of a folder to the disk, on systems where that is a thing to ask for."""
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

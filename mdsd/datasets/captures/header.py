@@ -1,0 +1,150 @@
+"""What all shards of a capture have in common, and how it is written as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from mdsd._arguments import check_whole, one_line, shown
+from mdsd.datasets.dataset import check_model_names
+from mdsd.errors import InvalidArgumentError
+
+__all__ = ["CaptureHeader", "check_same_header", "header_from_json", "header_to_json"]
+
+_FORMAT = {"format": "mdsd capture", "format_version": 1}
+_FIELDS = ("target", "draft_models", "vocab_size", "tokenizer_hash", "top_k", "provenance")
+
+
+@dataclass(frozen=True)
+class CaptureHeader:
+    """What a capture is a capture of; the same for all its shards.
+
+    Parameters
+    ----------
+    target : str
+        Name of the target model.
+    draft_models : sequence of str
+        Names of the draft models, in the order of the tables: different, printable, no commas.
+    vocab_size : int
+        V; token ids are 0 to V - 1.
+    tokenizer_hash : str
+        Anything that two vocabularies share only if they are the same.
+    top_k : int or None
+        How many of the most probable tokens of each model were kept, at least; a row holds their
+        union. None: the whole vocabulary.
+    provenance : mapping, optional
+        What else is to be remembered, as far as JSON can hold it.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a field is out of its range, or the provenance is no JSON object.
+
+    Examples
+    --------
+    >>> header = CaptureHeader("large", ["small"], 50_000, "sha256:77a1", top_k=1024)
+    >>> header.draft_models
+    ('small',)
+    """
+
+    target: str
+    draft_models: tuple[str, ...]
+    vocab_size: int
+    tokenizer_hash: str
+    top_k: int | None
+    provenance: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for name in ("target", "tokenizer_hash"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise InvalidArgumentError(f"{name} is {shown(value)}; expected a str, not empty")
+        given: Any = self.draft_models
+        if not isinstance(given, (tuple, list)) or not given:
+            raise InvalidArgumentError(
+                f"draft_models is {shown(given)}; expected a tuple of names, not empty"
+            )
+        check_model_names("draft_models", given)
+        vocab_size = check_whole("vocab_size", self.vocab_size, 1)
+        top_k = self.top_k
+        if top_k is not None:
+            top_k = check_whole("top_k", top_k, 1, otherwise=" or None")
+        object.__setattr__(self, "draft_models", tuple(given))
+        object.__setattr__(self, "vocab_size", vocab_size)
+        object.__setattr__(self, "top_k", top_k)
+        object.__setattr__(self, "provenance", _json_object(self.provenance))
+
+    def __reduce__(self) -> tuple[type[CaptureHeader], tuple[Any, ...]]:
+        # A read-only mapping cannot be pickled.
+        return type(self), (*(getattr(self, name) for name in _FIELDS[:-1]), dict(self.provenance))
+
+
+def _json_object(provenance: Any) -> Mapping[str, Any]:
+    """Copy a provenance by way of JSON, so that it equals what is read back."""
+    if isinstance(provenance, Mapping):
+        try:
+            found = json.loads(json.dumps(dict(provenance), allow_nan=False))
+            return MappingProxyType(found)
+        except (TypeError, ValueError, RecursionError) as error:
+            reason = one_line(error)
+            raise InvalidArgumentError(f"provenance cannot be JSON: {reason}") from None
+    raise InvalidArgumentError(f"provenance is {shown(provenance)}; expected a mapping")
+
+
+def header_to_json(header: CaptureHeader) -> str:
+    """Write a header so that equal ones are the same text."""
+    fields = {name: getattr(header, name) for name in _FIELDS}
+    fields["provenance"] = dict(header.provenance)
+    return json.dumps({**_FORMAT, **fields}, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def header_from_json(text: str | bytes, where: str) -> CaptureHeader:
+    """Read what `header_to_json` wrote.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is anything else; `where` begins the message.
+    """
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:  # not JSON, or not even text
+        reason = one_line(error)
+        raise InvalidArgumentError(f"{where}: is not the JSON of a capture: {reason}") from None
+    if not isinstance(fields, dict) or fields.get("format") != _FORMAT["format"]:
+        raise InvalidArgumentError(f"{where}: is not the JSON of a capture")
+    if fields.get("format_version") != _FORMAT["format_version"]:
+        raise InvalidArgumentError(
+            f"{where}: format_version is {shown(fields.get('format_version'))}; "
+            f"expected {_FORMAT['format_version']}"
+        )
+    missing = [name for name in _FIELDS if name not in fields]
+    if missing:
+        raise InvalidArgumentError(f"{where}: {missing[0]} is missing")
+    try:
+        return CaptureHeader(**{name: fields[name] for name in _FIELDS})
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{where}: {error}") from None
+
+
+def check_same_header(found: CaptureHeader, expected: CaptureHeader, where: str, of: str) -> None:
+    """Refuse a header that differs, naming the field.
+
+    Raises
+    ------
+    InvalidArgumentError
+        With both values.
+    """
+    for name in _FIELDS:
+        here, there = getattr(found, name), getattr(expected, name)
+        if here != there:
+            raise InvalidArgumentError(
+                f"{where}: {name} is {_written(here)}, but {_written(there)} in {of}"
+            )
+
+
+def _written(value: Any) -> str:
+    return shown(dict(value) if isinstance(value, Mapping) else value)

@@ -1,0 +1,355 @@
+"""One shard of a capture: a parquet file, written whole, read a row group at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from mdsd._arguments import one_line, row_name
+from mdsd._files import new_file, path_name
+from mdsd._typing import AnyArray, IntArray
+from mdsd.datasets.captures.header import (
+    CaptureHeader,
+    check_same_header,
+    header_from_json,
+    header_to_json,
+)
+from mdsd.datasets.captures.rows import (
+    CaptureRows,
+    check_rows,
+    logprob_columns,
+    mass_columns,
+)
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
+
+__all__ = ["GROUP_NUMBERS", "Shard", "open_shard", "read_group", "write_shard"]
+
+GROUP_NUMBERS = 2_000_000
+"""About how many numbers a table of one row group has, and so what a reader holds at a time."""
+
+_HEADER_KEY, _CONTENT_KEY = b"mdsd.header", b"mdsd.content"
+_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard whose footer and columns are as they should be.
+
+    Attributes
+    ----------
+    path : path
+    size : int
+        In bytes.
+    footer : str
+        SHA-256 of the footer, which holds one of the content.
+    first_position : int
+        Number, in the capture, of the first row.
+    group_sizes : tuple of int
+        Rows of each row group.
+    """
+
+    path: Path
+    size: int
+    footer: str
+    first_position: int
+    group_sizes: tuple[int, ...]
+
+    @property
+    def num_positions(self) -> int:
+        """Number of rows."""
+        return sum(self.group_sizes)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_shard(path: Path, rows: CaptureRows, header: CaptureHeader, first_position: int) -> None:
+    """Write rows that were checked; see `mdsd.datasets.captures` for the columns.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the file is there or cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    num_drafts = len(header.draft_models)
+    columns = _columns(rows, first_position)
+    metadata = {_HEADER_KEY: header_to_json(header), _CONTENT_KEY: _digest(rows, columns)}
+    schema = _schema(num_drafts).with_metadata(metadata)
+    options = {
+        "compression": "zstd",
+        "use_dictionary": False,
+        # Half the size of plain numbers, and no slower to read.
+        "column_encoding": {
+            "token_ids.list.element": "DELTA_BINARY_PACKED",
+            **{f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in logprob_columns(num_drafts)},
+        },
+        "write_page_checksum": True,
+    }
+    with new_file(path) as stream, pq.ParquetWriter(stream, schema, **options) as writer:
+        for start, stop in _groups(rows.offsets):
+            first, last = rows.offsets[start], rows.offsets[stop]
+            offsets = pa.array((rows.offsets[start : stop + 1] - first).astype(np.int32))
+            arrays = [
+                pa.ListArray.from_arrays(offsets, pa.array(values[first:last]), type=field.type)
+                if pa.types.is_list(field.type)
+                else pa.array(values[start:stop])
+                for field, values in zip(schema, columns.values(), strict=True)
+            ]
+            table = pa.Table.from_arrays(arrays, schema=schema)
+            writer.write_table(table, row_group_size=stop - start)
+
+
+def _columns(rows: CaptureRows, first_position: int) -> dict[str, AnyArray]:
+    """Give the columns by their names; those of lists are flat."""
+    num_drafts = len(rows.logprobs) - 1
+    return {
+        "position": np.arange(first_position, first_position + len(rows), dtype=np.int64),
+        "text": rows.text,
+        "token": rows.token,
+        "token_ids": rows.token_ids.astype(np.int32, copy=False),
+        **dict(zip(logprob_columns(num_drafts), rows.logprobs, strict=True)),
+        **dict(zip(mass_columns(num_drafts), rows.kept_masses, strict=True)),
+    }
+
+
+def _schema(num_drafts: int) -> Any:
+    import pyarrow as pa
+
+    def lists(kind: Any) -> Any:
+        return pa.list_(pa.field("element", kind, nullable=False))
+
+    types = {
+        "position": pa.int64(),
+        "text": pa.int64(),
+        "token": pa.int64(),
+        "token_ids": lists(pa.int32()),
+        **{column: lists(pa.float32()) for column in logprob_columns(num_drafts)},
+        **{column: pa.float64() for column in mass_columns(num_drafts)},
+    }
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
+
+
+def _digest(rows: CaptureRows, columns: Mapping[str, AnyArray]) -> str:
+    """SHA-256 of what a shard holds, so that no two differ in their pages only."""
+    digest = hashlib.sha256()
+    for values in (rows.offsets, *columns.values()):
+        digest.update(np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<")).data)
+    return digest.hexdigest()
+
+
+def _groups(offsets: IntArray) -> Iterator[tuple[int, int]]:
+    """Cut rows into groups of at most `GROUP_NUMBERS` numbers, or of one row."""
+    start = 0
+    while start < len(offsets) - 1:
+        most = offsets[start] + GROUP_NUMBERS
+        stop = max(int(np.searchsorted(offsets, most, side="right")) - 1, start + 1)
+        yield start, stop
+        start = stop
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def open_shard(path: Path, header: CaptureHeader, first_position: int) -> Shard:
+    """Check the footer, the columns and the numbers of the rows of a shard.
+
+    Raises
+    ------
+    InvalidDistributionError
+        If it cannot be read.
+    InvalidArgumentError
+        If it belongs to another capture or another place in this one, or lacks a column.
+    """
+    where = path_name(path)
+    size, footer = _footer(path)
+    with _opened(path) as file:
+        _check_header(file.metadata.metadata or {}, header, where)
+        _check_schema(file.schema_arrow, len(header.draft_models), where)
+        groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+        num_rows = file.metadata.num_rows
+        numbers = file.read(columns=["position"], use_threads=False).column("position")
+        position = _numbers(numbers, where, "position")
+    counts = tuple(group.num_rows for group in groups)
+    if not counts or min(counts) == 0:
+        raise InvalidDistributionError(f"{where}: holds a row group without rows")
+    if sum(counts) != num_rows:
+        raise InvalidDistributionError(
+            f"{where}: has {sum(counts)} rows in its row groups, but {num_rows} in all"
+        )
+    _check_position(position, first_position, num_rows, where)
+    return Shard(path, size, footer, first_position, counts)
+
+
+def read_group(shard: Shard, group: int, header: CaptureHeader) -> CaptureRows:
+    """Read and check the rows of one row group.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the file is no longer the one that was opened, or ids, masses or numbers are wrong.
+    InvalidDistributionError
+        If it cannot be read, or holds something other than laws.
+    """
+    where = path_name(shard.path)
+    if _footer(shard.path) != (shard.size, shard.footer):
+        raise InvalidArgumentError(f"{where}: has changed since it was opened")
+    num_drafts = len(header.draft_models)
+    with _opened(shard.path) as file:
+        schema = _schema(num_drafts)
+        table = file.read_row_group(group, columns=schema.names, use_threads=False)
+    first_row, num_rows = sum(shard.group_sizes[:group]), shard.group_sizes[group]
+    flat: dict[str, AnyArray] = {}
+    offsets: IntArray | None = None
+    for field in schema:
+        column = table.column(field.name)
+        if not _is_list(field.type):
+            flat[field.name] = _numbers(column, where, field.name)
+            continue
+        flat[field.name], found = _lists(column, where, field.name)
+        if offsets is None:
+            offsets = found
+        elif not np.array_equal(found, offsets):
+            _refuse_lengths(offsets, found, field.name, where, first_row)
+    assert offsets is not None
+    _check_position(flat["position"], shard.first_position + first_row, num_rows, where)
+    rows = CaptureRows(
+        text=flat["text"],
+        token=flat["token"],
+        offsets=offsets,
+        token_ids=flat["token_ids"],
+        logprobs=tuple(flat[column] for column in logprob_columns(num_drafts)),
+        kept_masses=tuple(flat[column] for column in mass_columns(num_drafts)),
+    )
+    check_rows(rows, header.vocab_size, where, first_row)
+    return rows
+
+
+def _footer(path: Path) -> tuple[int, str]:
+    """Size of a file, and SHA-256 of its footer."""
+    where = path_name(path)
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(size - 8, 0))
+            length, magic = struct.unpack("<I4s", stream.read(8).rjust(8, b"\0"))
+            if magic != _MAGIC or length + 12 > size:
+                raise InvalidDistributionError(
+                    f"{where}: cannot be read: is cut short or not a parquet file"
+                )
+            stream.seek(size - 8 - length)
+            return size, hashlib.sha256(stream.read(length)).hexdigest()
+    except OSError as error:
+        raise InvalidArgumentError(f"{where}: {error.strerror}") from None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open a parquet file; what cannot be read in the block becomes one error."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    where = path_name(path)
+    try:
+        with pq.ParquetFile(str(path), page_checksum_verification=True) as file:
+            yield file
+    except MdsdError:
+        raise
+    # Damage shows as any of these: pyarrow's own errors are also OSErrors or ValueErrors.
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        raise InvalidDistributionError(f"{where}: cannot be read: {one_line(error)}") from None
+
+
+def _check_header(metadata: Mapping[bytes, bytes], header: CaptureHeader, where: str) -> None:
+    if _HEADER_KEY not in metadata:
+        raise InvalidArgumentError(f"{where}: is not a shard of a capture: it has no mdsd.header")
+    found = header_from_json(metadata[_HEADER_KEY], where)
+    check_same_header(found, header, where, "the capture")
+
+
+def _check_schema(schema: Any, num_drafts: int, where: str) -> None:
+    expected = _schema(num_drafts)
+    missing = [name for name in expected.names if name not in schema.names]
+    if missing:
+        raise InvalidArgumentError(
+            f"{where}: has no column {missing[0]}; columns found: {', '.join(schema.names)}"
+        )
+    for field in expected:
+        if schema.names.count(field.name) > 1:
+            raise InvalidArgumentError(f"{where}: has the column {field.name} twice")
+        found = schema.field(field.name).type
+        same = (
+            _is_list(found) and found.value_type == field.type.value_type
+            if _is_list(field.type)
+            else found == field.type
+        )
+        if not same:
+            raise InvalidArgumentError(
+                f"{where}: {field.name} holds {one_line(found)}; expected {one_line(field.type)}"
+            )
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind))
+
+
+def _check_position(position: IntArray, first: int, count: int, where: str) -> None:
+    """Check that rows are numbered on: no shard is a copy of another, or has another's name."""
+    expected = np.arange(first, first + count)
+    if len(position) != count:
+        raise InvalidDistributionError(
+            f"{where}: position has {len(position)} rows; its footer says {count}"
+        )
+    wrong = np.flatnonzero(position != expected)
+    if len(wrong):
+        row = int(wrong[0])
+        raise InvalidArgumentError(
+            f"{where}: {row_name('position', [row])} is {position[row]}; expected {expected[row]}"
+        )
+
+
+def _numbers(column: Any, where: str, name: str) -> AnyArray:
+    """Read a column of numbers."""
+    _refuse_nulls(column, where, name)
+    return np.asarray(column.combine_chunks().to_numpy(zero_copy_only=False))
+
+
+def _lists(column: Any, where: str, name: str) -> tuple[AnyArray, IntArray]:
+    """Read a column of lists: all of them end to end, and where each begins and the last ends."""
+    import pyarrow as pa
+
+    _refuse_nulls(column, where, name)
+    # One chunk unless a group has 2**31 numbers.
+    lists = pa.concat_arrays(column.chunks)
+    values = lists.flatten()
+    _refuse_nulls(values, where, name)
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return values.to_numpy(), offsets - offsets[0]
+
+
+def _refuse_nulls(values: Any, where: str, name: str) -> None:
+    if values.null_count:
+        raise InvalidDistributionError(f"{where}: {name} has missing values")
+
+
+def _refuse_lengths(
+    expected: IntArray, found: IntArray, name: str, where: str, first_row: int
+) -> NoReturn:
+    lengths, other = np.diff(expected), np.diff(found)
+    row = int(np.flatnonzero(lengths != other)[0])
+    raise InvalidDistributionError(
+        f"{where}: {row_name(name, [first_row + row])} has {other[row]} entries, "
+        f"but token_ids has {lengths[row]}"
+    )

@@ -1,0 +1,252 @@
+"""Writing a capture, shard by shard, and going on with one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from mdsd._arguments import check_type, check_whole, read_array, row_name, shown
+from mdsd._files import as_path, new_file, path_name
+from mdsd._typing import AnyArray, FloatArray, IntArray
+from mdsd.datasets.captures.folder import (
+    HEADER_NAME,
+    is_shard,
+    is_temporary,
+    open_shards,
+    read_header,
+    shard_path,
+)
+from mdsd.datasets.captures.header import CaptureHeader, check_same_header, header_to_json
+from mdsd.datasets.captures.rows import CaptureRows, check_rows
+from mdsd.datasets.captures.shards import write_shard
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
+
+__all__ = ["CaptureWriter", "CapturedPosition"]
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedPosition:
+    """What the target and M draft models say about the next token at one position.
+
+    Attributes
+    ----------
+    text : int
+        Which text.
+    token : int
+        Number of the last token of the context in it.
+    token_ids : ndarray of int64, shape (K,)
+        The tokens that are kept, ascending.
+    target_logprobs : ndarray of float64, shape (K,)
+        Natural logarithm of the probability of each under the target at temperature 1, -inf for
+        0. They are of the whole law, so their mass is `target_kept_mass` and not 1.
+    draft_logprobs : ndarray of float64, shape (M, K)
+        The same of each draft model.
+    target_kept_mass : float
+        Probability of the K tokens under the target, before the log-probabilities are rounded to
+        float32; 1 where they are the whole vocabulary.
+    draft_kept_mass : ndarray of float64, shape (M,)
+        The same of each draft model.
+    """
+
+    text: int
+    token: int
+    token_ids: IntArray = field(repr=False)
+    target_logprobs: FloatArray = field(repr=False)
+    draft_logprobs: FloatArray = field(repr=False)
+    target_kept_mass: float
+    draft_kept_mass: FloatArray = field(repr=False)
+
+
+class CaptureWriter:
+    """A capture that grows by whole shards.
+
+    Parameters
+    ----------
+    folder : path-like
+        Made if it is not there. One that holds a capture with the same header is gone on with,
+        after a look at all its shards; temporary files of a writer that was killed are removed.
+    header : CaptureHeader
+
+    Attributes
+    ----------
+    num_shards, num_positions : int
+        How many are complete: what comes next has these numbers.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the folder cannot be made, holds anything that is no part of a capture or a capture
+        with another header, or a shard is missing or belongs elsewhere.
+    InvalidDistributionError
+        If a shard cannot be read.
+
+    Notes
+    -----
+    One writer at a time: of two that write the same shard one is refused, so nothing is lost, but
+    the shards of both would be mixed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "mine"
+    >>> header = CaptureHeader("large", ["small"], vocab_size=9, tokenizer_hash="77", top_k=2)
+    >>> writer = CaptureWriter(folder, header)
+    >>> writer.write_shard(
+    ...     [
+    ...         CapturedPosition(
+    ...             text=0,
+    ...             token=5,
+    ...             token_ids=np.array([2, 7]),
+    ...             target_logprobs=np.log([0.5, 0.25]),
+    ...             draft_logprobs=np.log([[0.25, 0.25]]),
+    ...             target_kept_mass=0.75,
+    ...             draft_kept_mass=np.array([0.5]),
+    ...         )
+    ...     ]
+    ... )
+    >>> again = CaptureWriter(folder, header)
+    >>> again.num_shards, again.num_positions
+    (1, 1)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], header: CaptureHeader) -> None:
+        self._folder = as_path(folder, "folder")
+        check_type("header", header, CaptureHeader)
+        self._header = header
+        self._claim()
+        shards = open_shards(self._folder, header)
+        self._num_shards = len(shards)
+        self._num_positions = sum(shard.num_positions for shard in shards)
+
+    @property
+    def folder(self) -> Path:
+        """Where the capture is."""
+        return self._folder
+
+    @property
+    def header(self) -> CaptureHeader:
+        """What all its shards have in common."""
+        return self._header
+
+    @property
+    def num_shards(self) -> int:
+        """Number of complete shards."""
+        return self._num_shards
+
+    @property
+    def num_positions(self) -> int:
+        """Number of positions in them."""
+        return self._num_positions
+
+    def write_shard(self, positions: Sequence[CapturedPosition]) -> None:
+        """Write the next shard: when this returns it is on the disk, before it is not there at all.
+
+        Parameters
+        ----------
+        positions : sequence of CapturedPosition
+            At least one.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If there are none, an array has the wrong shape or type, ids do not ascend or are out
+            of range, a kept mass is not in [0, 1], or the file cannot be written.
+        InvalidDistributionError
+            If log-probabilities are NaN or above 0, or their mass is not the kept mass.
+        """
+        num_drafts = len(self._header.draft_models)
+        rows = _as_rows(positions, num_drafts)
+        check_rows(rows, self._header.vocab_size, "positions")
+        path = shard_path(self._folder, self._num_shards)
+        write_shard(path, rows, self._header, self._num_positions)
+        self._num_shards += 1
+        self._num_positions += len(rows)
+
+    def _claim(self) -> None:
+        """Make the folder a capture with this header, unless it is one."""
+        folder, where = self._folder, path_name(self._folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            found = sorted(folder.iterdir())
+        except OSError as error:
+            raise InvalidArgumentError(f"{where}: cannot be a folder: {error.strerror}") from None
+        foreign = [
+            path.name
+            for path in found
+            if path.name != HEADER_NAME and not is_shard(path) and not is_temporary(path)
+        ]
+        if foreign:
+            raise InvalidArgumentError(f"{where}: holds {shown(foreign[0])}, no part of a capture")
+        path = folder / HEADER_NAME
+        if path in found:
+            check_same_header(read_header(folder), self._header, path_name(path), "this capture")
+        elif any(map(is_shard, found)):
+            raise InvalidArgumentError(f"{where}: holds shards but no {HEADER_NAME}")
+        for leftover in filter(is_temporary, found):
+            with suppress(OSError):
+                leftover.unlink()
+        if path not in found:
+            with new_file(path) as stream:
+                stream.write(header_to_json(self._header).encode())
+
+
+def _as_rows(positions: Sequence[CapturedPosition], num_drafts: int) -> CaptureRows:
+    """Read positions and set their columns end to end."""
+    if not isinstance(positions, Sequence) or len(positions) == 0:
+        raise InvalidArgumentError(
+            f"positions is {shown(positions)}; expected a sequence of CapturedPosition, not empty"
+        )
+    ids, targets, drafts, masses = [], [], [], []
+    for row, position in enumerate(positions):
+        if not isinstance(position, CapturedPosition):
+            raise InvalidArgumentError(
+                f"{row_name('positions', [row])} is {type(position).__name__}; "
+                "expected a CapturedPosition"
+            )
+        for name in ("text", "token"):
+            check_whole(f"positions: {row_name(name, [row])}", getattr(position, name), 0)
+        ids.append(_array(position, "token_ids", row, None).astype(np.int64))
+        count = len(ids[-1])
+        targets.append(_array(position, "target_logprobs", row, (count,)))
+        drafts.append(_array(position, "draft_logprobs", row, (num_drafts, count)))
+        target_mass = _array(position, "target_kept_mass", row, ())
+        draft_mass = _array(position, "draft_kept_mass", row, (num_drafts,))
+        masses.append([float(mass) for mass in (target_mass, *draft_mass)])
+    with np.errstate(over="ignore"):
+        logprobs = [np.concatenate(targets).astype(np.float32)]
+        logprobs += [
+            np.concatenate([table[model] for table in drafts]).astype(np.float32)
+            for model in range(num_drafts)
+        ]
+    return CaptureRows(
+        text=np.array([position.text for position in positions], dtype=np.int64),
+        token=np.array([position.token for position in positions], dtype=np.int64),
+        offsets=np.concatenate([[0], np.cumsum([len(part) for part in ids])]),
+        token_ids=np.concatenate(ids),
+        logprobs=tuple(logprobs),
+        kept_masses=tuple(np.array(masses).T.copy()),
+    )
+
+
+def _array(
+    position: CapturedPosition, name: str, row: int, shape: tuple[int, ...] | None
+) -> AnyArray:
+    """Read a field of a position: numbers of this shape, or of one axis."""
+    of_logprobs = name.endswith("logprobs")
+    error: type[MdsdError] = InvalidDistributionError if of_logprobs else InvalidArgumentError
+    where = f"positions: {row_name(name, [row])}"
+    array = read_array(getattr(position, name), where, error)
+    kinds = "iu" if name == "token_ids" else "fiu"
+    if array.dtype.kind not in kinds:
+        expected = "integers" if kinds == "iu" else "real numbers"
+        raise error(f"{where} holds {array.dtype.name} values; expected {expected}")
+    if (array.ndim != 1) if shape is None else (array.shape != shape):
+        raise error(
+            f"{where} has shape {array.shape}; expected {'(K,)' if shape is None else shape}"
+        )
+    return array

@@ -1,0 +1,113 @@
+"""The laws of a target and of its drafts on the same positions, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+
+from mdsd._arguments import shown
+from mdsd._frozen import FrozenArrays, frozen
+from mdsd._typing import FloatArray, IntArray
+from mdsd.errors import InvalidArgumentError
+
+__all__ = ["Dataset", "Kind", "check_model_names"]
+
+Kind = Literal["logits", "probs"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset(FrozenArrays):
+    """Laws of a target and of one or more drafts at N positions, over the same K tokens each.
+
+    Column k of a row is the same token for the target and for every draft. The columns may be a
+    selection of the vocabulary that differs from row to row: `token_ids` says which tokens they
+    are, and the kept masses how much of each model's probability they hold.
+
+    Attributes
+    ----------
+    name : str
+        Name of the data set, or the file's name without its ending.
+    target_logits : ndarray of float64, shape (N, K)
+        Despite its name the target's probabilities where `target_kind` is "probs", and its logits
+        where that is "logits" only: look before you apply a softmax. A logit of -inf is a token
+        of probability 0; padding is one, too.
+    draft_logits : mapping of str to ndarray of float64, shape (N, K)
+        The same for each draft model, in the order of the file; `draft_kind` says which.
+    token_ids : ndarray of int64, shape (N, K)
+        The vocabulary id of each column, -1 at padding.
+    target_kept_mass : ndarray of float64, shape (N,)
+        Probability, under the full law of the target, of the tokens in the row; 1 where the row
+        is the whole vocabulary.
+    draft_kept_mass : mapping of str to ndarray of float64, shape (N,)
+        The same for each draft model.
+    provenance : mapping
+        Where the numbers come from; empty if the file does not say.
+    target_kind, draft_kind : {"logits", "probs"}
+        Whether the arrays of that side hold logits or probabilities.
+
+    Examples
+    --------
+    >>> from mdsd import datasets
+    >>> data = datasets.load("smollm2")
+    >>> data.num_positions, list(data.draft_logits)
+    (144, ['drop2', 'drop3', 'context32', 'context8', 'ngram'])
+    """
+
+    name: str
+    target_logits: FloatArray = field(repr=False)
+    draft_logits: Mapping[str, FloatArray] = field(repr=False)
+    token_ids: IntArray = field(repr=False)
+    target_kept_mass: FloatArray = field(repr=False)
+    draft_kept_mass: Mapping[str, FloatArray] = field(repr=False)
+    provenance: Mapping[str, Any] = field(repr=False)
+    target_kind: Kind
+    draft_kind: Kind
+
+    @property
+    def num_positions(self) -> int:
+        """N, the number of rows."""
+        return len(self.target_logits)
+
+    @property
+    def vocab_size(self) -> int:
+        """K, the number of columns."""
+        return int(self.target_logits.shape[1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A read-only mapping cannot be pickled.
+        return {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in self.__dict__.items()
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            if isinstance(value, dict):
+                state[name] = MappingProxyType(value)
+                for table in value.values():
+                    if isinstance(table, np.ndarray):
+                        frozen(table)
+        super().__setstate__(state)
+
+
+def check_model_names(what: str, names: Iterable[Any]) -> None:
+    """Check that names can stand in lists on the command line, in tables and in files.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one is no str, not printable, holds a comma, or comes twice.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if not isinstance(name, str) or name in seen:
+            raise InvalidArgumentError(f"{what} holds {shown(name)}; expected different strings")
+        if name != name.strip() or not name or not name.isprintable() or "," in name:
+            raise InvalidArgumentError(
+                f"{what} holds {shown(name)}; expected printable names without commas"
+            )
+        seen.add(name)

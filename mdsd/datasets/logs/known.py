@@ -1,0 +1,304 @@
+"""One position of one side: the tokens that are known to be its most probable ones.
+
+Servers report the k most probable tokens, and with them the token that was sampled or that stands
+in the prompt, wherever it ranks. Everything below relies on one rule: the tokens that are left are
+at least as probable as all others. Leaving out a token too many only makes intervals wider, so it
+is done wherever a log cannot prove that a token belongs to the top.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mdsd._arguments import read_number, shown
+from mdsd.datasets.logs.problems import Problem
+from mdsd.errors import InvalidDistributionError
+
+__all__ = ["Known", "Token", "from_entries", "from_ids", "from_map", "from_triples", "token_name"]
+
+Token = int | str | bytes
+"""A token: its id; its text; or its bytes, where these are not the text in UTF-8."""
+
+_PLACEHOLDER = -9999.0
+"""What OpenAI returns for a token outside its top, and vLLM for a log-probability of -inf."""
+
+_ROUNDING = 1e-3
+"""How far above 1 a probability or their sum may come out: a log has its numbers rounded."""
+
+_TOKEN_ID = re.compile(r"token_id:([0-9]{1,18})")
+"""How vLLM writes a token where it is asked to return tokens as token ids."""
+
+_MOST_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What a log tells of one side at one position.
+
+    Attributes
+    ----------
+    logprobs : dict of Token to float
+        The most probable tokens; all others are at most as probable as the last of them.
+    by_id : bool or None
+        Whether the log names tokens by their ids; None if it names none.
+    sampled : Token or None
+        The token that was sampled or stands in the prompt, if the log says which.
+    """
+
+    logprobs: dict[Token, float]
+    by_id: bool | None
+    sampled: Token | None = None
+
+
+def token_name(text: Any, raw: Any, place: str) -> Token | None:
+    r"""Name a token by its text and, if they are given, its bytes.
+
+    Parameters
+    ----------
+    text : object
+        Must be a string.
+    raw : object
+        A list of bytes, or None.
+    place : str
+        The field, for messages.
+
+    Returns
+    -------
+    Token or None
+        None if the text is one that several tokens have: none at all, or one with the replacement
+        character for bytes that are no text of their own.
+
+    Examples
+    --------
+    >>> token_name(" the", [32, 116, 104, 101], "token"), token_name("token_id:7", None, "token")
+    (' the', 7)
+    >>> token_name("\N{REPLACEMENT CHARACTER}", [240, 159], "token")
+    b'\xf0\x9f'
+    >>> token_name("\N{REPLACEMENT CHARACTER}", None, "token")
+    """
+    if not isinstance(text, str):
+        raise Problem(f"{place}.token is {shown(text)}; expected a string")
+    found = _TOKEN_ID.fullmatch(text)
+    if found:
+        return int(found[1])
+    if raw is not None:
+        given = _bytes(raw)
+        if given is None:
+            raise Problem(f"{place}.bytes is {shown(raw)}; expected a list of bytes or null")
+        if given != text.encode("utf-8", "surrogatepass"):
+            return given
+    if not text or "\N{REPLACEMENT CHARACTER}" in text:
+        return None
+    # One string for all positions: a log repeats the tokens of a vocabulary.
+    return sys.intern(text)
+
+
+def _bytes(values: Any) -> bytes | None:
+    try:
+        return bytes(values) if isinstance(values, list) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def from_map(value: Mapping[str, Any], place: str, sampled: Any = None) -> Known:
+    """Read a map of token to log-probability, as the completions endpoint returns it.
+
+    Parameters
+    ----------
+    value : mapping of str to object
+    place : str
+    sampled : object, optional
+        The text of the sampled token, if it is known. Servers add it to the map wherever it ranks.
+
+    Returns
+    -------
+    Known
+
+    Examples
+    --------
+    >>> from_map({" cat": -0.7, " dog": -1.2, " axolotl": -9.5}, "target", " axolotl").logprobs
+    {' cat': -0.7, ' dog': -1.2}
+    """
+    names = [token_name(text, None, place) for text in value]
+    own = None if sampled is None else token_name(sampled, None, place)
+    keys = list(value)
+    logprobs = _logprobs(value.values(), lambda k: f"{place}[{shown(keys[k])}]")
+    doubtful = names.index(own) if own is not None and own in names else None
+    return _known(names, logprobs, place, own, doubtful)
+
+
+def from_entries(value: Sequence[Any], place: str, sampled: Token | None = None) -> Known:
+    """Read a list of {token, logprob, bytes}, the `top_logprobs` of the chat endpoint.
+
+    OpenAI returns the most probable tokens in their order. vLLM puts the sampled token first and
+    cuts the list to the length asked for: if the first is the least probable of all, it is that
+    one, and may rank anywhere.
+
+    Parameters
+    ----------
+    value : sequence of object
+    place : str
+    sampled : Token, optional
+
+    Returns
+    -------
+    Known
+
+    Examples
+    --------
+    >>> listed = [{"token": " axolotl", "logprob": -9.5}, {"token": " cat", "logprob": -0.7}]
+    >>> from_entries(listed, "target").logprobs
+    {' cat': -0.7}
+    """
+    for k, entry in enumerate(value):
+        if not isinstance(entry, dict) or "token" not in entry:
+            raise Problem(f"{place}[{k}] is {shown(entry)}; expected an object with a token")
+        if "logprob" not in entry:
+            raise Problem(f"{place}[{k}] has no logprob")
+    names = [
+        token_name(entry["token"], entry.get("bytes"), f"{place}[{k}]")
+        for k, entry in enumerate(value)
+    ]
+    logprobs = _logprobs((entry["logprob"] for entry in value), lambda k: f"{place}[{k}].logprob")
+    return _known(names, logprobs, place, sampled, 0)
+
+
+def from_ids(value: Mapping[str, Any], place: str) -> Known:
+    """Read a map of token id to {logprob, rank, decoded_token}, as vLLM returns it.
+
+    The token of the prompt is there even if it ranks below the others: a rank after a gap is left
+    out.
+
+    Examples
+    --------
+    >>> values = {"9": {"logprob": -9.5, "rank": 812}, "4": {"logprob": -0.7, "rank": 1}}
+    >>> from_ids(values, "target").logprobs
+    {4: -0.7}
+    """
+    names: list[Token | None] = []
+    for key, entry in value.items():
+        if not (key.isascii() and key.isdigit() and len(key) <= _MOST_DIGITS):
+            raise Problem(f"{place} has the key {shown(key)}; expected token ids")
+        if not isinstance(entry, dict) or "logprob" not in entry:
+            raise Problem(f"{place}[{shown(key)}] is {shown(entry)}; expected one with a logprob")
+        names.append(int(key))
+    keys, entries = list(value), list(value.values())
+    logprobs = _logprobs(
+        (entry["logprob"] for entry in entries), lambda k: f"{place}[{shown(keys[k])}].logprob"
+    )
+    ranks = [entry.get("rank") for entry in entries]
+    if all(rank is None for rank in ranks):
+        return _known(names, logprobs, place)
+    for key, rank in zip(keys, ranks, strict=True):
+        if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
+            raise Problem(f"{place}[{shown(key)}].rank is {shown(rank)}; expected an integer >= 1")
+    last = _last_without_gap(ranks)
+    return _known(names, logprobs, place, kept=[rank <= last for rank in ranks])
+
+
+def from_triples(value: Sequence[Any], place: str, sampled: Token | None = None) -> Known:
+    """Read a list of [logprob, token id, text], as SGLang returns it: the top and no more.
+
+    Examples
+    --------
+    >>> from_triples([[-0.7, 4, " cat"], [-1.2, 6, None]], "target").logprobs
+    {4: -0.7, 6: -1.2}
+    """
+    for k, entry in enumerate(value):
+        pair = isinstance(entry, list) and len(entry) in (2, 3)
+        token = entry[1] if pair else None
+        if not isinstance(token, int) or isinstance(token, bool) or token < 0:
+            raise Problem(f"{place}[{k}] is {shown(entry)}; expected [logprob, token id, text]")
+    logprobs = _logprobs((entry[0] for entry in value), lambda k: f"{place}[{k}][0]")
+    return _known([entry[1] for entry in value], logprobs, place, sampled)
+
+
+def _last_without_gap(ranks: Sequence[int]) -> int:
+    given, last = set(ranks), 0
+    while last + 1 in given:
+        last += 1
+    return last
+
+
+def _logprobs(values: Any, place: Callable[[int], str]) -> list[float]:
+    """Check log-probabilities; those a little above 0 are 0."""
+    found = []
+    for k, value in enumerate(values):
+        number = value if type(value) is float else read_number(value)
+        if not number <= _ROUNDING:  # NaN, too
+            raise Problem(
+                f"{place(k)} is {shown(value)}; expected a log-probability, a number <= 0",
+                InvalidDistributionError,
+            )
+        found.append(min(number, 0.0))
+    return found
+
+
+def _known(
+    names: Sequence[Token | None],
+    logprobs: Sequence[float],
+    place: str,
+    sampled: Token | None = None,
+    doubtful: int | None = None,
+    kept: Sequence[bool] | None = None,
+) -> Known:
+    """Leave out what is not known to be among the most probable tokens.
+
+    Parameters
+    ----------
+    names : sequence of Token or None
+        None for a token whose name is not its own.
+    logprobs : sequence of float
+    place : str
+    sampled : Token, optional
+    doubtful : int, optional
+        Index of a token that may be there because it was sampled, if it is the least probable.
+    kept : sequence of bool, optional
+        Whether each token is of the top; all are if None.
+    """
+    named = [name for name in names if name is not None]
+    if len(set(named)) < len(named):
+        again = next(name for k, name in enumerate(named) if name in named[:k])
+        raise Problem(f"{place} has the token {shown(again)} twice", InvalidDistributionError)
+    kinds = {isinstance(name, int) for name in named}
+    if len(kinds) > 1:
+        raise Problem(f"{place} names some tokens by id and some by text")
+    mass = math.fsum(map(math.exp, logprobs))
+    if mass > 1.0 + _ROUNDING:
+        raise Problem(
+            f"{place} holds probabilities that sum to {mass:.6g}; expected log-probabilities of "
+            "one law",
+            InvalidDistributionError,
+        )
+    # Of tokens without a name nothing is known, so neither are those below them the next ones.
+    floor = max(
+        (logprob for name, logprob in zip(names, logprobs, strict=True) if name is None),
+        default=_PLACEHOLDER,
+    )
+    left_out = None
+    if doubtful is not None and _may_rank_anywhere(doubtful, logprobs, mass):
+        left_out = doubtful
+    return Known(
+        {
+            name: logprob
+            for k, (name, logprob) in enumerate(zip(names, logprobs, strict=True))
+            if name is not None and logprob > floor and k != left_out and (kept is None or kept[k])
+        },
+        kinds.pop() if kinds else None,
+        sampled,
+    )
+
+
+def _may_rank_anywhere(index: int, logprobs: Sequence[float], mass: float) -> bool:
+    """Tell whether a token that is the least probable one reported may rank below others.
+
+    It does not if it is at least as probable as all that were not reported together.
+    """
+    own = logprobs[index]
+    last = all(own < logprob for k, logprob in enumerate(logprobs) if k != index)
+    return last and math.exp(own) < 1.0 - mass

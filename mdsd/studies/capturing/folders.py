@@ -1,0 +1,103 @@
+"""The folder of a capture: whether it can be one, what is in it, and where to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mdsd._arguments import shown
+from mdsd._files import path_name
+from mdsd.datasets.captures import CaptureHeader, CaptureWriter, is_capture, open_capture
+from mdsd.datasets.captures.folder import read_header, shard_path
+from mdsd.datasets.captures.shards import read_group
+from mdsd.errors import InvalidArgumentError
+from mdsd.studies.output import check_writable
+
+__all__ = ["check_folder", "last_place", "open_writer"]
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse what cannot become the folder of a capture, before models are loaded for it.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is something else in its place.
+    """
+    name = path_name(folder)
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InvalidArgumentError(f"{name}: cannot be a folder: there is a file of that name")
+        if folder.is_dir() and not is_capture(folder):
+            found = sorted(path.name for path in folder.iterdir() if path.suffix != ".tmp")
+            if found:
+                raise InvalidArgumentError(f"{name}: holds {shown(found[0])}, no part of a capture")
+    except OSError as error:
+        raise InvalidArgumentError(f"{name}: cannot be a folder: {error.strerror}") from None
+
+
+def open_writer(folder: Path, header: CaptureHeader) -> CaptureWriter:
+    """Begin a capture, or go on with one.
+
+    Parameters
+    ----------
+    folder : path
+    header : CaptureHeader
+
+    Returns
+    -------
+    CaptureWriter
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the folder holds the capture of another command, naming what differs first; or anything
+        else; or it takes no new file.
+    InvalidDistributionError
+        If a shard cannot be read.
+    """
+    if is_capture(folder):
+        found = read_header(folder)
+        for place, there, here in _differences(_fields(found), _fields(header), ""):
+            raise InvalidArgumentError(
+                f"{path_name(folder)}: holds another capture, whose {place} is {shown(there)} and "
+                f"not {shown(here)}; the same command would go on with it"
+            )
+    writer = CaptureWriter(folder, header)
+    path = shard_path(folder, writer.num_shards)
+    check_writable(path, [path.suffix])
+    return writer
+
+
+def _fields(header: CaptureHeader) -> dict[str, Any]:
+    return {**vars(header), "provenance": dict(header.provenance)}
+
+
+def _differences(there: Any, here: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+    """Go through what differs between two trees of JSON: its place, and both values."""
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        for name in {**here, **there}:
+            inner = f"{place} {name}".strip()
+            yield from _differences(there.get(name), here.get(name), inner)
+    elif there != here:
+        yield place, there, here
+
+
+def last_place(writer: CaptureWriter) -> tuple[int, int]:
+    """Find the text and the token of the last position of a capture.
+
+    Parameters
+    ----------
+    writer : CaptureWriter
+
+    Returns
+    -------
+    tuple of int
+        ``(-1, -1)`` if it has none.
+    """
+    if not writer.num_shards:
+        return -1, -1
+    shard = open_capture(writer.folder).shards[-1]
+    rows = read_group(shard, len(shard.group_sizes) - 1, writer.header)
+    return int(rows.text[-1]), int(rows.token[-1])

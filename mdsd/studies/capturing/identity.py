@@ -1,0 +1,158 @@
+"""What tells one capture from another: digests of models and vocabularies, and versions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from mdsd._version import __version__
+from mdsd.decoding import MappedModel, Model, NGramModel, TableModel
+from mdsd.decoding.transformers import CausalLM
+
+__all__ = ["describe_model", "token_ids_digest", "versions", "vocabulary_digest"]
+
+_NOT_OF_THE_MODEL = ("_name_or_path", "transformers_version")
+"""Entries of a configuration that say where it was loaded from, and by what."""
+
+
+def describe_model(name: str, model: Model) -> dict[str, Any]:
+    """Say which model it is, so that another one of the same name is told from it.
+
+    Parameters
+    ----------
+    name : str
+    model : Model
+
+    Returns
+    -------
+    dict
+        The name, the class and, of models of this library, a SHA-256 of all that their laws depend
+        on: configuration and weights of a causal language model, the counts of n-grams. Of one of
+        transformers also what their last digits may depend on: type of number, device, attention
+        and, on the CPU, the number of threads.
+
+    Examples
+    --------
+    >>> found = describe_model("chain", TableModel([[0.5, 0.5], [1.0, 0.0]]))
+    >>> found["class"], len(found["sha256"])
+    ('TableModel', 64)
+    """
+    found: dict[str, Any] = {"name": name, "class": type(model).__name__}
+    inner = _unmapped(model)
+    if isinstance(inner, CausalLM):
+        found |= _describe_causal(inner.model)
+    elif not isinstance(inner, (NGramModel, TableModel)):
+        return found
+    digest = hashlib.sha256()
+    _add_model(digest, model)
+    return found | {"sha256": digest.hexdigest()}
+
+
+def _unmapped(model: Model) -> Model:
+    while isinstance(model, MappedModel):
+        model = model._model
+    return model
+
+
+def _describe_causal(model: Any) -> dict[str, Any]:
+    import torch
+
+    config = model.config.get_text_config(decoder=True)
+    found = {
+        "architecture": type(model).__name__,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": model.device.type,
+        "attention": str(config._attn_implementation),
+    }
+    if model.device.type == "cpu":
+        # Sums may be split among threads, and end in other last digits.
+        found["threads"] = torch.get_num_threads()
+    return found
+
+
+def _add_model(digest: Any, model: Any) -> None:
+    if isinstance(model, MappedModel):
+        _add_model(digest, model._model)
+        _add(digest, model._target_token_ids, model.vocab_size, model._unknown)
+    elif isinstance(model, CausalLM):
+        _add_weights(digest, model.model)
+    else:
+        for name, value in sorted(vars(model).items()):
+            _add(digest, name, *(value if isinstance(value, list) else [value]))
+
+
+def _add(digest: Any, *values: Any) -> None:
+    for value in values:
+        if isinstance(value, np.ndarray):
+            digest.update(f"{value.dtype.str} {value.shape}\n".encode())
+            digest.update(np.ascontiguousarray(value).data)
+        else:
+            digest.update(f"{value!r}\n".encode())
+
+
+def _add_weights(digest: Any, model: Any) -> None:
+    import torch
+
+    config = {
+        name: value
+        for name, value in model.config.to_dict().items()
+        if name not in _NOT_OF_THE_MODEL
+    }
+    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, weights in sorted(model.state_dict().items()):
+        digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}\n".encode())
+        plain = weights.detach().cpu().contiguous().reshape(-1)
+        digest.update(plain.view(torch.uint8).numpy().data)
+
+
+def vocabulary_digest(vocabulary: Mapping[str, int]) -> str:
+    """SHA-256 of the tokens with their ids, whatever order they come in.
+
+    Examples
+    --------
+    >>> vocabulary_digest({"a": 0, "b": 1}) == vocabulary_digest({"b": 1, "a": 0})
+    True
+    """
+    return hashlib.sha256(
+        json.dumps(sorted((token, int(k)) for token, k in vocabulary.items())).encode()
+    ).hexdigest()
+
+
+def token_ids_digest(texts: Iterable[Sequence[int]]) -> str:
+    """SHA-256 of texts as token ids.
+
+    Examples
+    --------
+    >>> token_ids_digest([[1, 2], [3]]) == token_ids_digest([[1], [2, 3]])
+    False
+    """
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(f"{len(text)}\n".encode())
+        digest.update(np.array(text, dtype="<i8").data)
+    return digest.hexdigest()
+
+
+def versions(models: Iterable[Model]) -> dict[str, str]:
+    """Versions of what the numbers come from.
+
+    Parameters
+    ----------
+    models : iterable of Model
+        Those of transformers are of its version and torch's, too.
+
+    Examples
+    --------
+    >>> list(versions([]))
+    ['mdsd', 'python', 'numpy']
+    """
+    found = {"mdsd": __version__, "python": platform.python_version(), "numpy": np.__version__}
+    if any(isinstance(_unmapped(model), CausalLM) for model in models):
+        found |= {name: metadata.version(name) for name in ("torch", "transformers")}
+    return found

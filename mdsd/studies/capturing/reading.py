@@ -1,0 +1,135 @@
+"""A model that reads one text from its beginning: its logits, many positions in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mdsd._typing import AnyArray
+from mdsd.decoding import Model
+from mdsd.decoding.models import model_logits
+from mdsd.errors import InvalidDistributionError
+
+__all__ = ["Reader", "blocks", "window_start"]
+
+_BLOCK = 256
+"""Positions of a call: a forward of this length is about as quick, by token, as a longer one."""
+
+_BLOCK_LOGITS = 2**24
+"""Logits that a call may return, 64 megabytes in float32."""
+
+
+def blocks(first: int, stop: int, vocab_size: int) -> Iterator[tuple[int, int]]:
+    """Cut positions into ranges for which a model is asked in one call.
+
+    Examples
+    --------
+    >>> list(blocks(3, 300, 4096))
+    [(3, 259), (259, 300)]
+    """
+    size = _block_size(vocab_size)
+    for start in range(first, stop, size):
+        yield start, min(start + size, stop)
+
+
+def window_start(token: int, context_length: int | None) -> int:
+    """First token that a model sees where it is asked about what follows a token.
+
+    Windows move on by half a context at a time, so that most tokens are read once or twice and all
+    but the first see at least half a context.
+
+    Examples
+    --------
+    >>> [window_start(token, 4) for token in range(8)]
+    [0, 0, 0, 0, 2, 2, 4, 4]
+    """
+    if context_length is None or token < context_length:
+        return 0
+    step = max(1, context_length // 2)
+    return ((token - context_length) // step + 1) * step
+
+
+class Reader:
+    """A model at one text.
+
+    Parameters
+    ----------
+    name : str
+        What to call the model in an error.
+    model : Model
+        One that keeps what it has read is told to ``forget`` it, so that nothing depends on the
+        texts before; one with a ``context_length`` is never shown more.
+    text_name : str
+        What to call the text in an error.
+    """
+
+    def __init__(self, name: str, model: Model, text_name: str) -> None:
+        self._name, self._model, self._text_name = name, model, text_name
+        self._context_length: int | None = getattr(model, "context_length", None)
+        self._forget = getattr(model, "forget", None)
+        self._start, self._read = -1, 0
+
+    def logits(self, text: list[int], first: int, stop: int) -> AnyArray:
+        """Give the logits of the tokens that follow some tokens of the text.
+
+        Parameters
+        ----------
+        text : list of int
+            It may grow from one call to the next.
+        first, stop : int
+            Range of the tokens; no call is about one before those of earlier calls.
+
+        Returns
+        -------
+        ndarray, shape (stop - first, V)
+
+        Raises
+        ------
+        InvalidDistributionError
+            If the model returns something else than logits of a law: text and token are named.
+        """
+        parts = []
+        while first < stop:
+            start = window_start(first, self._context_length)
+            end = first + 1
+            while end < stop and window_start(end, self._context_length) == start:
+                end += 1
+            self._go_to(text, start, first)
+            prefixes = [text[start : token + 1] for token in range(first, end)]
+            rows = model_logits(self._name, self._model, prefixes)
+            self._check(rows, first)
+            parts.append(rows)
+            self._read = end
+            first = end
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _go_to(self, text: list[int], start: int, first: int) -> None:
+        """Have a model that keeps what it reads begin at a window, and read up to a token."""
+        if start != self._start:
+            self._start, self._read = start, start
+            if self._forget is not None:
+                self._forget()
+        if self._forget is not None:
+            size = _block_size(self._model.vocab_size)
+            # Not all in one call, which may take more memory than there is.
+            for stop in range(self._read + size, first, size):
+                model_logits(self._name, self._model, [text[start:stop]])
+
+    def _check(self, rows: AnyArray, first: int) -> None:
+        peaks = rows.max(axis=1)  # NaN if there is one
+        bad = ~np.isfinite(peaks)
+        if not bad.any():
+            return
+        row = int(bad.argmax())
+        wrong = np.flatnonzero(~(rows[row] < np.inf))
+        what = "no token is possible"
+        if len(wrong):
+            what = f"index {wrong[0]} is {float(rows[row, wrong[0]])!r}"
+        raise InvalidDistributionError(
+            f"logits of {self._name} after token {first + row} of {self._text_name}: {what}"
+        )
+
+
+def _block_size(vocab_size: int) -> int:
+    return max(1, min(_BLOCK, _BLOCK_LOGITS // vocab_size))

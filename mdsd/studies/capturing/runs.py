@@ -1,0 +1,266 @@
+"""Capturing position by position, shard by shard, from wherever a capture was left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mdsd._files import as_path
+from mdsd.datasets.captures import CapturedPosition, CaptureWriter
+from mdsd.decoding import Model
+from mdsd.errors import InvalidArgumentError
+from mdsd.studies.capturing.folders import check_folder, last_place, open_writer
+from mdsd.studies.capturing.jobs import CaptureJob, capture_job
+from mdsd.studies.capturing.positions import captured_position
+from mdsd.studies.capturing.reading import Reader, blocks
+from mdsd.studies.capturing.sampling import continuation
+from mdsd.studies.capturing.settings import DEFAULT_TOP_K, CaptureSettings, capture_settings
+from mdsd.studies.capturing.summary import CaptureSummary, summarise
+from mdsd.studies.positions import Progress, check_progress
+
+__all__ = ["capture", "run_capture"]
+
+
+def capture(
+    target: Model,
+    draft_models: Model | Sequence[Model],
+    prompts: Iterable[Any],
+    folder: str | os.PathLike[str],
+    *,
+    names: Sequence[str] | None = None,
+    vocabulary: Mapping[str, int] | None = None,
+    sample: bool = False,
+    max_new_tokens: int | None = None,
+    temperature: float | None = None,
+    eos_token_id: int | Sequence[int] | None = None,
+    top_k: int | None = DEFAULT_TOP_K,
+    positions: int | None = None,
+    min_context: int = 1,
+    positions_per_shard: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> CaptureSummary:
+    """Record the laws of a target and its draft models at the positions of texts, into a folder.
+
+    Parameters
+    ----------
+    target : Model
+        An object with ``vocab_size`` and ``logits(prefixes)``; `CausalLM` makes one of a model of
+        transformers. It is asked about many positions of a text in one call. If it has a
+        ``context_length``, longer texts are read in windows; if it keeps what it reads and has a
+        method ``forget()``, that is called before each text.
+    draft_models : Model, or list of Model
+        Over the same token ids; see `MappedModel` for others.
+    prompts : iterable of array_like of int
+        Texts as token ids.
+    folder : path-like
+        Made if it is not there. One in which the same capture was begun, however it ended, is gone
+        on with; what it holds at the end does not depend on that.
+    names : list of str, optional
+        Of the target and of each draft model; "target", "draft_0", "draft_1", ... if not given.
+    vocabulary : mapping of str to int, optional
+        Token ids by the tokens they stand for; its digest goes into the capture, so that those of
+        different tokenizers are not taken for each other.
+    sample : bool, default False
+        Have the target continue every text by its own samples, and record the positions of these.
+        Otherwise the positions are those of the texts.
+    max_new_tokens : int, optional
+        With `sample`: length of a continuation; 64 if not given.
+    temperature : float, optional
+        With `sample`: that it is drawn at; 1 if not given, 0 takes the most likely token.
+    eos_token_id : int or list of int, optional
+        With `sample`: tokens that end a continuation.
+    top_k : int, default 1024
+        Most probable tokens to keep of each model, the lowest ids on ties; their union is kept of
+        all. None, 0 and -1 keep the whole vocabulary.
+    positions : int, optional
+        The first so many only.
+    min_context : int, default 1
+        Fewest tokens before a position. Texts that leave none are passed over.
+    positions_per_shard : int, optional
+        Of one file, which is also what a kill can cost; by default up to 1,024, and as many as
+        make a file of some tens of megabytes.
+    seed : int, default 0
+        Of the samples. Each text has its own random stream.
+    progress : callable, optional
+        Called with (positions done, most positions there can be).
+
+    Returns
+    -------
+    CaptureSummary
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range, a model lacks a member, no text is long enough, or the folder
+        holds something else or cannot be written.
+    InvalidTokenError
+        If a text is not made of token ids.
+    InvalidDistributionError
+        If the vocabularies differ in size, or a model returns something else than logits of laws:
+        model, text and position are named, and the shard is not written.
+
+    Notes
+    -----
+    The laws are softmaxes over the whole vocabulary at temperature 1, computed in float64 and
+    stored in float32. Nothing depends on the time or the place: the same call makes the same
+    files. Memory is bounded by the models and one shard.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from mdsd.datasets import read_capture
+    >>> from mdsd.decoding import TableModel
+    >>> target = TableModel([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.0, 0.5, 0.5]])
+    >>> draft_model = TableModel([[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.4, 0.4]])
+    >>> folder = Path(tempfile.mkdtemp()) / "mine"
+    >>> found = capture(target, draft_model, [[0, 1, 2], [2, 0]], folder, top_k=2)
+    >>> found.positions, round(found.overlap["draft_0"], 4)
+    (3, 0.7333)
+    >>> read_capture(folder).token_ids.tolist()
+    [[0, 1], [0, 1], [1, 2]]
+    """
+    settings = capture_settings(
+        sample=sample,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        positions=positions,
+        min_context=min_context,
+        positions_per_shard=positions_per_shard,
+        seed=seed,
+    )
+    check_progress(progress)
+    job = capture_job(
+        target,
+        draft_models,
+        prompts,
+        names=names,
+        eos_token_id=eos_token_id,
+        vocabulary=vocabulary,
+    )
+    return run_capture(job, settings, as_path(folder, "folder"), progress)
+
+
+def run_capture(
+    job: CaptureJob, settings: CaptureSettings, folder: Path, progress: Progress | None = None
+) -> CaptureSummary:
+    """Capture as a job and settings that were checked before say.
+
+    Parameters
+    ----------
+    job : CaptureJob
+    settings : CaptureSettings
+    folder : path
+    progress : callable, optional
+        Called with (positions done, most positions there can be).
+
+    Returns
+    -------
+    CaptureSummary
+
+    Raises
+    ------
+    InvalidArgumentError, InvalidDistributionError
+        As for `capture`.
+    """
+    total = _most_positions(job, settings)
+    check_folder(folder)
+    writer = open_writer(folder, job.header(settings))
+    size = settings.shard_size(job.vocab_size, len(job.models))
+    before = writer.num_positions
+    if not _is_complete(writer, size, settings.positions):
+        found = _positions(job, settings, last_place(writer))
+        if settings.positions is not None:
+            found = islice(found, settings.positions - before)
+        reported = _reported(found, before, total, progress)
+        while shard := list(islice(reported, size)):
+            writer.write_shard(shard)
+    return summarise(folder, writer.num_positions - before)
+
+
+def _most_positions(job: CaptureJob, settings: CaptureSettings) -> int:
+    """Count positions, as if no sample ended early; refuse a job that has none."""
+    counts = [
+        settings.max_new_tokens or len(prompt) - settings.min_context
+        for prompt in job.prompts
+        if len(prompt) >= settings.shortest_prompt
+    ]
+    if not counts:
+        longest = max(map(len, job.prompts))
+        raise InvalidArgumentError(
+            f"prompts has none of {settings.shortest_prompt} tokens, as min_context "
+            f"{settings.min_context} needs; the longest has {longest}"
+        )
+    return sum(counts) if settings.positions is None else min(sum(counts), settings.positions)
+
+
+def _is_complete(writer: CaptureWriter, size: int, positions: int | None) -> bool:
+    """Tell whether all is captured, as far as that can be told: only the last shard is short."""
+    done = writer.num_positions
+    return done % size != 0 or (positions is not None and done >= positions)
+
+
+def _reported(
+    positions: Iterable[CapturedPosition], before: int, total: int, progress: Progress | None
+) -> Iterator[CapturedPosition]:
+    for done, position in enumerate(positions, start=before + 1):
+        yield position
+        if progress is not None:
+            progress(done, total)
+
+
+def _positions(
+    job: CaptureJob, settings: CaptureSettings, after: tuple[int, int]
+) -> Iterator[CapturedPosition]:
+    """Go through the positions behind a text and a token of it.
+
+    A text is always read from its beginning, in the same calls, so that what is found does not
+    depend on where a capture was interrupted.
+    """
+    kept = settings.kept(job.vocab_size)
+    for number, prompt in enumerate(job.prompts):
+        text = prompt
+        last = len(prompt) - 2 + (settings.max_new_tokens or 0)
+        if len(prompt) < settings.shortest_prompt or (number, last) <= after:
+            continue
+        first = settings.min_context - 1
+        if settings.sample:
+            text = _continued(job, settings, number)
+            first = len(prompt) - 1
+        readers = _readers(job, number)
+        for start, stop in blocks(first, len(text) - 1, job.vocab_size):
+            tables = [reader.logits(text, start, stop) for reader in readers]
+            for row, token in enumerate(range(start, stop)):
+                if (number, token) > after:
+                    rows = [table[row] for table in tables]
+                    yield captured_position(number, token, rows, kept)
+
+
+def _continued(job: CaptureJob, settings: CaptureSettings, number: int) -> list[int]:
+    assert settings.seed is not None
+    assert settings.max_new_tokens is not None
+    assert settings.temperature is not None
+    prompt = job.prompts[number]
+    new = continuation(
+        _readers(job, number)[0],
+        prompt,
+        number=number,
+        seed=settings.seed,
+        max_new_tokens=settings.max_new_tokens,
+        temperature=settings.temperature,
+        eos_token_ids=job.eos_token_ids,
+    )
+    return [*prompt, *new]
+
+
+def _readers(job: CaptureJob, number: int) -> list[Reader]:
+    """Let every model begin with a text."""
+    labels = [f"target {job.names[0]!r}", *(f"draft model {name!r}" for name in job.names[1:])]
+    return [
+        Reader(label, model, f"prompts[{number}]")
+        for label, model in zip(labels, job.models, strict=True)
+    ]

@@ -1,0 +1,156 @@
+"""The file of a cell: one row a position, one column a bound or an acceptance (parquet).
+
+For every construction a column of truth values says where its n tokens can be drafted; elsewhere
+its numbers are null. What the cell is, and why columns were not computed, stands in the metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mdsd._arguments import one_line
+from mdsd._files import new_file, path_name
+from mdsd._typing import AnyArray
+from mdsd.errors import InvalidArgumentError
+from mdsd.studies.grid.cells import Cell, Construction
+from mdsd.studies.grid.values import BlockValues
+from mdsd.studies.rows import Missing
+
+__all__ = ["CellFile", "write_cell"]
+
+_KEY = "mdsd"
+
+
+class CellFile:
+    """Numbers of one cell at all its positions.
+
+    Parameters
+    ----------
+    path : path
+
+    Attributes
+    ----------
+    path : path
+    cell : Cell
+    missing : mapping of str to Missing
+        Columns that were not computed, and why.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the file cannot be read, or is none of a study.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _reading(path):
+            import pyarrow.parquet as pq
+
+            footer = pq.read_metadata(path)
+            self._positions = footer.num_rows
+            described = json.loads(footer.metadata[_KEY.encode()])
+            self.cell = _read_cell(described["cell"])
+            self.missing: Mapping[str, Missing] = {
+                column: Missing(**found) for column, found in described["missing"].items()
+            }
+
+    def column(self, name: str) -> AnyArray:
+        """Read one column: memory is that of one.
+
+        Parameters
+        ----------
+        name : str
+            As `Construction` gives it.
+
+        Returns
+        -------
+        ndarray of float64 or bool, shape (N,)
+            NaN where a number is null.
+        """
+        with _reading(self.path):
+            import pyarrow.parquet as pq
+
+            table = pq.read_table(
+                self.path, columns=[name], use_threads=False, page_checksum_verification=True
+            )
+            values: AnyArray = table.column(name).to_numpy()
+            # A damaged page header may cost a column its rows without failing its checksum.
+            if len(values) != self._positions:
+                raise ValueError(f"{name!r} has {len(values)} of {self._positions} positions")
+        return values
+
+    def block(self) -> BlockValues:
+        """Read all columns."""
+        return BlockValues({name: self.column(name) for name in self.cell.columns}, self.missing)
+
+
+def write_cell(path: Path, cell: Cell, blocks: Iterable[BlockValues]) -> None:
+    """Write the numbers of a cell, block by block.
+
+    Parameters
+    ----------
+    path : path
+        Of no file yet, nor before this one is whole.
+    cell : Cell
+    blocks : iterable of BlockValues
+        In the order of the positions, read one at a time.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the file cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    drawable = {construction.drawable_column for construction in cell.constructions}
+    schema = pa.schema(
+        [(name, pa.bool_() if name in drawable else pa.float64()) for name in cell.columns]
+    )
+    missing: dict[str, Missing] = {}
+    with (
+        new_file(path) as stream,
+        pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
+        for values in blocks:
+            for column, found in values.missing.items():
+                missing.setdefault(column, found)
+            arrays = [pa.array(values.columns[name], from_pandas=True) for name in cell.columns]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+        described = {
+            "cell": asdict(cell),
+            "missing": {column: asdict(found) for column, found in missing.items()},
+        }
+        writer.add_key_value_metadata({_KEY: json.dumps(described)})
+
+
+def _read_cell(described: Mapping[str, Any]) -> Cell:
+    judged = tuple(
+        (Construction(each["draft"], tuple(each["draft_models"])), tuple(verifiers))
+        for each, verifiers in described["judged"]
+    )
+    return Cell(
+        **{
+            **described,
+            "draft_models": tuple(described["draft_models"]),
+            "judged": judged,
+        }
+    )
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise InvalidArgumentError(f"{path_name(path)}: is missing") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # pyarrow's too
+        raise InvalidArgumentError(
+            f"{path_name(path)}: cannot be read: {one_line(error)}; "
+            "remove it to have it computed again"
+        ) from None

@@ -1,0 +1,265 @@
+"""What of a study one picture shows: rows of the same draft models, at one point of other axes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from mdsd.studies.grid.folder import Study
+from mdsd.studies.grid.rows import StudyRow
+from mdsd.studies.tables import counted, models_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "FILTERS",
+    "NUM_DRAFTS",
+    "TEMPERATURE",
+    "Axis",
+    "ModelGroup",
+    "by_draft",
+    "has_numbers",
+    "middle",
+    "model_groups",
+    "pinned",
+    "set_title",
+    "shortened",
+    "values",
+]
+
+_FILE_NAME, _SHORT_NAME = 40, 48
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_LETTERS_PER_INCH = 12.5
+"""Of titles: what fits with a font of 9 points."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the grid along which rows can be drawn.
+
+    Attributes
+    ----------
+    name : str
+        As file names have it.
+    label : str
+        As figures have it.
+    of : callable
+        Gives the value of a row.
+    order : callable
+        Gives what values are sorted by.
+    pick : callable
+        Chooses, of sorted values, the one that is shown where another axis is drawn.
+    words : callable
+        Writes a value for a title.
+    """
+
+    name: str
+    label: str
+    of: Callable[[StudyRow], Any]
+    order: Callable[[Any], Any]
+    pick: Callable[[Sequence[Any]], Any]
+    words: Callable[[Any], str]
+
+
+def middle(ordered: Sequence[Any]) -> Any:
+    """Give the value in the middle, of two the larger one.
+
+    Examples
+    --------
+    >>> middle([1, 2, 3]), middle([1, 2])
+    (2, 2)
+    """
+    return ordered[len(ordered) // 2]
+
+
+def _filter_words(pair: tuple[int | None, float]) -> str:
+    top_k, top_p = pair
+    words = [] if top_k is None else [f"top-k {top_k}"]
+    words += [] if top_p == 1.0 else [f"top-p {top_p:g}"]
+    return ", ".join(words) or "no filter"
+
+
+TEMPERATURE = Axis(
+    name="temperature",
+    label="temperature (0: argmax)",
+    of=lambda row: row.temperature,
+    order=lambda heat: heat,
+    pick=lambda heats: min(heats, key=lambda heat: abs(heat - 1.0)),
+    words=lambda heat: f"temperature {heat:g}",
+)
+NUM_DRAFTS = Axis(
+    name="n",
+    label="n (draft tokens per step)",
+    of=lambda row: row.num_drafts,
+    order=lambda n: n,
+    pick=middle,
+    words=lambda n: f"n = {n}",
+)
+FILTERS = Axis(
+    name="filter",
+    label="filter of target and draft",
+    of=lambda row: (row.top_k, row.top_p),
+    # The fewest tokens left out first.
+    order=lambda pair: (-(math.inf if pair[0] is None else pair[0]), -pair[1]),
+    pick=lambda pairs: pairs[0],
+    words=_filter_words,
+)
+
+
+@dataclass(frozen=True)
+class ModelGroup:
+    """Rows that share pictures: those of a draft model, or of independent drafts.
+
+    Attributes
+    ----------
+    title : str
+    suffix : str
+        What tells the files of its pictures from those of other groups; empty if there are none.
+    rows : tuple of StudyRow
+    """
+
+    title: str
+    suffix: str
+    rows: tuple[StudyRow, ...]
+
+
+def model_groups(rows: Iterable[StudyRow]) -> list[ModelGroup]:
+    """Split rows by draft model; independent drafts, whose models change with n, are one group.
+
+    Parameters
+    ----------
+    rows : iterable of StudyRow
+
+    Returns
+    -------
+    list of ModelGroup
+        Without those that have no number at all.
+    """
+    found: dict[str, list[StudyRow]] = {}
+    for row in rows:
+        found.setdefault("" if row.draft == "independent" else row.draft_model, []).append(row)
+    groups = [group for group in found.values() if any(map(has_numbers, group))]
+    suffixes = _suffixes(map(models_name, groups)) if len(groups) > 1 else [""] * len(groups)
+    return [
+        ModelGroup(_title(group), suffix, tuple(group))
+        for suffix, group in zip(suffixes, groups, strict=True)
+    ]
+
+
+def _title(group: list[StudyRow]) -> str:
+    if group[0].draft != "independent":
+        return f"draft model {shortened(group[0].draft_model)}"
+    return ", ".join(map(shortened, models_name(group).split(", ")))
+
+
+def _suffixes(names: Iterable[str]) -> list[str]:
+    """Make parts of file names of names that can be anything; no two differ in case alone."""
+    found: list[str] = []
+    for name in names:
+        short = re.sub(r"[^A-Za-z0-9.-]+", "-", name.split(",")[0]).strip("-.")[:_FILE_NAME]
+        suffix, count = f"_{short or 'model'}", 1
+        while suffix.lower() in map(str.lower, found):
+            count += 1
+            suffix = f"_{short or 'model'}_{count}"
+        found.append(suffix)
+    return found
+
+
+def has_numbers(row: StudyRow) -> bool:
+    """Tell whether there is anything to draw of a row."""
+    return row.acceptance is not None or row.bound is not None
+
+
+def values(axis: Axis, rows: Iterable[StudyRow]) -> list[Any]:
+    """List the values on an axis that have numbers, in order."""
+    return sorted({axis.of(row) for row in rows if has_numbers(row)}, key=axis.order)
+
+
+def pinned(rows: Sequence[StudyRow], *free: Axis) -> tuple[list[StudyRow], list[str]]:
+    """Keep one value of each axis that is not drawn.
+
+    Parameters
+    ----------
+    rows : sequence of StudyRow
+    *free : Axis
+        Axes that keep all their values.
+
+    Returns
+    -------
+    rows : list of StudyRow
+        Those with these values.
+    words : list of str
+        The values, as a title says them.
+    """
+    words: list[str] = []
+    kept = list(rows)
+    for axis in (NUM_DRAFTS, TEMPERATURE, FILTERS):
+        if axis in free:
+            continue
+        known = values(axis, kept)
+        if not known:
+            return [], words
+        chosen = axis.pick(known)
+        kept = [row for row in kept if axis.of(row) == chosen]
+        words.append(axis.words(chosen))
+    return kept, words
+
+
+def by_draft(rows: Iterable[StudyRow]) -> dict[str, list[StudyRow]]:
+    """Split rows by draft distribution, without those that have no number at all."""
+    found: dict[str, list[StudyRow]] = {}
+    for row in rows:
+        found.setdefault(row.draft, []).append(row)
+    return {draft: own for draft, own in found.items() if any(map(has_numbers, own))}
+
+
+def set_title(
+    figure: Figure,
+    study: Study,
+    what: str,
+    group: ModelGroup,
+    words: Iterable[str],
+    margin: float = 0.2,
+) -> None:
+    """Write the title of a picture: what it shows, and of what.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        It grows by the lines that the title takes more than two.
+    study : Study
+    what : str
+    group : ModelGroup
+    words : iterable of str
+        Values of the axes that are not drawn, and remarks.
+    margin : float, default 0.2
+        Inches on either side that stay free.
+    """
+    width, height = figure.get_size_inches()
+    wide = int((width - 2.0 * margin) * _LETTERS_PER_INCH)
+    positions = counted(study.plan["settings"]["positions"], "position")
+    of = [shortened(study.plan["data"]["name"]), group.title, *words, positions]
+    # Lines end between these parts, unless one is long.
+    parts = [part if len(part) > wide // 2 else part.replace(" ", _NO_BREAK) for part in of]
+    lines = [what, *wrap(", ".join(parts), wide, break_on_hyphens=False)]
+    figure.suptitle("\n".join(lines).replace(_NO_BREAK, " "), fontsize=9)
+    figure.set_size_inches(width, height + 0.16 * max(0, len(lines) - 2))
+
+
+def shortened(name: str) -> str:
+    """Cut the middle out of a long name.
+
+    Examples
+    --------
+    >>> shortened("small"), len(shortened("large" * 20))
+    ('small', 48)
+    """
+    if len(name) <= _SHORT_NAME:
+        return name
+    half = _SHORT_NAME // 2
+    return f"{name[: half - 1]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}"

@@ -1,0 +1,192 @@
+"""The tables of a report: cells of text, numbers among them told by their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mdsd.studies.grid.report.findings import cells_of, comparable
+from mdsd.studies.grid.rows import StudyRow
+from mdsd.studies.tables import counted
+
+__all__ = ["MOST_ROWS", "Table", "report_tables"]
+
+MOST_ROWS = 10_000
+"""Rows of a table that a page holds; the rest is in the files of the study."""
+
+_LONG_NAME = 32
+
+_NONE = "\N{EN DASH}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to sort.
+
+    Attributes
+    ----------
+    key : str
+        Its name in the page.
+    title : str
+    note : str
+        What the numbers are.
+    words : tuple of str
+        Heads of the columns of words, which come first.
+    numbers : tuple of str
+        Heads of the columns of numbers.
+    rows : tuple of tuple of str
+        As printed.
+    """
+
+    key: str
+    title: str
+    note: str
+    words: tuple[str, ...]
+    numbers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def has_long_names(self) -> bool:
+        """Whether the first column is as wide as several others."""
+        return any(len(row[0]) > _LONG_NAME for row in self.rows)
+
+
+def _probability(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.4f}"
+
+
+def _points(value: float | None) -> str:
+    """Write a loss in points; rounding below zero is none."""
+    return _NONE if value is None else f"{max(0.0, round(100.0 * value, 2)):.2f}"
+
+
+def _percent(value: float | None) -> str:
+    return _NONE if value is None else f"{100.0 * value:.2f}"
+
+
+Column = tuple[str, Callable[[Any], str]]
+
+_NAMES: tuple[Column, ...] = (
+    ("draft model", lambda row: row.draft_model),
+    ("draft distribution", lambda row: row.draft),
+    ("verifier", lambda row: row.verifier),
+)
+_POINT: tuple[Column, ...] = (
+    ("n", lambda row: str(row.num_drafts)),
+    ("temperature", lambda row: f"{row.temperature:g}"),
+    ("top\N{NON-BREAKING HYPHEN}k", lambda row: "all" if row.top_k is None else str(row.top_k)),
+    ("top\N{NON-BREAKING HYPHEN}p", lambda row: f"{row.top_p:g}"),
+)
+_ACCEPTANCE: tuple[Column, ...] = (
+    ("acceptance", lambda row: _probability(row.acceptance)),
+    ("s.e.", lambda row: _probability(row.stderr)),
+)
+_BOUND: tuple[Column, ...] = (
+    ("bound", lambda row: _probability(row.bound)),
+    ("bound s.e.", lambda row: _probability(row.bound_stderr)),
+    ("share of bound (%)", lambda row: _percent(row.share_of_bound)),
+)
+_QUANTILES: tuple[Column, ...] = (
+    ("10%", lambda row: _probability(row.q10)),
+    ("median", lambda row: _probability(row.q50)),
+    ("90%", lambda row: _probability(row.q90)),
+)
+_LOST: tuple[Column, ...] = (
+    ("lost to model", lambda row: _points(row.lost_to_model)),
+    ("lost to construction", lambda row: _points(row.lost_to_construction)),
+    ("lost to verifier", lambda row: _points(row.lost_to_verifier)),
+)
+_POSITIONS: tuple[Column, ...] = (("positions", lambda row: str(row.positions)),)
+
+
+def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
+    """Lay out the tables of a report.
+
+    Parameters
+    ----------
+    rows : sequence of StudyRow
+
+    Returns
+    -------
+    tuple of Table
+    """
+    best = [cell[0] for cell in map(comparable, cells_of(rows)) if cell]
+    best_draft: Column = ("best construction", lambda row: row.best_draft or _NONE)
+    return (
+        _table(
+            "best",
+            "The best of each cell",
+            "Of rows over the same positions; of equal ones the first. Losses in points.",
+            _NAMES,
+            (*_POINT, *_ACCEPTANCE, *_BOUND[:1], *_LOST, *_POSITIONS),
+            best,
+        ),
+        _distance_table(rows),
+        _table(
+            "acceptance",
+            "Acceptance",
+            "Means over positions with their standard errors, and quantiles over positions.",
+            _NAMES,
+            (*_POINT, *_ACCEPTANCE, *_QUANTILES, *_BOUND, *_POSITIONS),
+            rows,
+        ),
+        _table(
+            "losses",
+            "Where the lost acceptance goes",
+            "In points; with the acceptance the three parts add up to 100.",
+            (*_NAMES, best_draft),
+            (*_POINT, *_ACCEPTANCE[:1], *_LOST),
+            rows,
+        ),
+    )
+
+
+def _table(
+    key: str,
+    title: str,
+    note: str,
+    words: Sequence[Column],
+    numbers: Sequence[Column],
+    rows: Sequence[Any],
+) -> Table:
+    columns = (*words, *numbers)
+    if len(rows) > MOST_ROWS:
+        note += (
+            f" The first {MOST_ROWS:,} of {counted(len(rows), 'row')}; all are in the files "
+            "study.csv and study.parquet."
+        )
+    return Table(
+        key=key,
+        title=title,
+        note=note,
+        words=tuple(head for head, _ in words),
+        numbers=tuple(head for head, _ in numbers),
+        rows=tuple(tuple(write(row) for _, write in columns) for row in rows[:MOST_ROWS]),
+    )
+
+
+def _distance_table(rows: Sequence[StudyRow]) -> Table:
+    """Lay out what each verifier stays below the bound of each draft distribution."""
+    losses: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row.lost_to_verifier is not None:
+            losses.setdefault((row.draft, row.verifier), []).append(row.lost_to_verifier)
+    words: tuple[Column, ...] = (
+        ("draft distribution", lambda entry: entry[0][0]),
+        ("verifier", lambda entry: entry[0][1]),
+    )
+    numbers: tuple[Column, ...] = (
+        ("rows", lambda entry: str(len(entry[1]))),
+        ("least", lambda entry: _points(min(entry[1]))),
+        ("mean", lambda entry: _points(sum(entry[1]) / len(entry[1]))),
+        ("most", lambda entry: _points(max(entry[1]))),
+    )
+    return _table(
+        "distances",
+        "How far verifiers stay below their bounds",
+        "Bound minus acceptance in points, over all rows that have both.",
+        words,
+        numbers,
+        list(losses.items()),
+    )

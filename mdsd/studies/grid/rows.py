@@ -1,0 +1,187 @@
+"""Rows of a study: the columns of `compare`, quantiles, and where the lost acceptance goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mdsd._typing import BoolArray
+from mdsd.studies.grid.cell_files import CellFile
+from mdsd.studies.grid.cells import Construction
+from mdsd.studies.rows import Missing, Row
+
+__all__ = ["StudyRow", "study_rows"]
+
+
+@dataclass(frozen=True)
+class StudyRow(Row):
+    """Acceptance of one verifier in one cell of a grid, and the parts of what it lacks to 1.
+
+    Attributes
+    ----------
+    draft_model : str
+        Name of the draft model; "a+b" for independent drafts of a and b.
+    draft : str
+        Name of the draft distribution.
+    num_drafts : int
+        n, the tokens drafted in one step.
+    temperature : float
+    top_k : int or None
+    top_p : float
+        Filters of target and draft alike; None and 1 keep all tokens.
+    verifier : str
+    acceptance : float or None
+        Mean probability that the emitted token is one of the drafts.
+    stderr : float or None
+        Its standard error over positions (N - 1); None for a single position.
+    q10, q50, q90 : float or None
+        Quantiles of the acceptance over positions, interpolated linearly.
+    bound, bound_stderr : float or None
+        Mean and standard error of the acceptance bound alpha* of the draft distribution.
+    share_of_bound : float or None
+        `acceptance` over `bound`.
+    best_draft : str or None
+        The construction with the largest mean bound over the same positions, among all that these
+        draft models allow, whether or not the study asked for it.
+    lost_to_model : float or None
+        1 minus that bound: no way of drafting n tokens from these models does without it.
+    lost_to_construction : float or None
+        That bound minus `bound`.
+    lost_to_verifier : float or None
+        `bound` minus `acceptance`. The three add up to 1 minus `acceptance`.
+    positions : int
+        Positions averaged over: those at which n tokens can be drafted.
+    missing : tuple of Missing
+        Why numbers are None although there were positions.
+    """
+
+    draft_model: str
+    draft: str
+    num_drafts: int
+    temperature: float
+    top_k: int | None
+    top_p: float
+    verifier: str
+    acceptance: float | None
+    stderr: float | None
+    q10: float | None
+    q50: float | None
+    q90: float | None
+    bound: float | None
+    bound_stderr: float | None
+    share_of_bound: float | None
+    best_draft: str | None
+    lost_to_model: float | None
+    lost_to_construction: float | None
+    lost_to_verifier: float | None
+    positions: int
+    missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
+
+
+def study_rows(found: CellFile) -> list[StudyRow]:
+    """Average the numbers of a cell over its positions.
+
+    Parameters
+    ----------
+    found : CellFile
+
+    Returns
+    -------
+    list of StudyRow
+        By draft distribution, best verifier first.
+    """
+    rows: list[StudyRow] = []
+    for construction, verifiers in found.cell.judged:
+        drawable = found.column(construction.drawable_column)
+        bound = _Summary(found, construction.bound_column, drawable)
+        best, best_bound = _best(found, construction, drawable)
+        own = [
+            _row(found, construction, name, drawable, bound, best, best_bound) for name in verifiers
+        ]
+        # Equal up to rounding is equal: the order of the verifiers then decides, not the noise.
+        rows += sorted(
+            own, key=lambda row: 1.0 if row.acceptance is None else -round(row.acceptance, 9)
+        )
+    return rows
+
+
+class _Summary:
+    """Mean, standard error and quantiles of a column at some of its rows, if it was computed."""
+
+    def __init__(self, found: CellFile, column: str, chosen: BoolArray) -> None:
+        self.missing = found.missing.get(column)
+        self.mean: float | None = None
+        self.stderr: float | None = None
+        self.quantiles: Sequence[float | None] = (None, None, None)
+        count = int(chosen.sum())
+        if self.missing is not None or not count:
+            return
+        values = found.column(column)[chosen]
+        self.mean = float(values.mean())
+        self.quantiles = [float(value) for value in np.quantile(values, (0.1, 0.5, 0.9))]
+        if count > 1:
+            self.stderr = float(values.std(ddof=1) / math.sqrt(count))
+
+
+def _best(
+    found: CellFile, own: Construction, chosen: BoolArray
+) -> tuple[Construction | None, float | None]:
+    """Find the construction with the largest mean bound over the positions of a row.
+
+    Only those count that can draft at all these positions: means over others do not compare.
+    """
+    best: tuple[Construction | None, float | None] = (None, None)
+    # Its own first: where another is as good, nothing is lost to the construction.
+    for construction in dict.fromkeys([own, *found.cell.constructions]):
+        if found.missing.get(construction.bound_column) is not None:
+            continue
+        if not chosen.any() or not found.column(construction.drawable_column)[chosen].all():
+            continue
+        mean = float(found.column(construction.bound_column)[chosen].mean())
+        if best[1] is None or mean > best[1]:
+            best = construction, mean
+    return best
+
+
+def _row(
+    found: CellFile,
+    construction: Construction,
+    verifier: str,
+    drawable: BoolArray,
+    bound: _Summary,
+    best: Construction | None,
+    best_bound: float | None,
+) -> StudyRow:
+    rate = _Summary(found, construction.acceptance_column(verifier), drawable)
+    several = len(found.cell.draft_models) > 1
+    q10, q50, q90 = rate.quantiles
+    return StudyRow(
+        **found.cell.label,
+        draft=construction.draft,
+        verifier=verifier,
+        acceptance=rate.mean,
+        stderr=rate.stderr,
+        q10=q10,
+        q50=q50,
+        q90=q90,
+        bound=bound.mean,
+        bound_stderr=bound.stderr,
+        share_of_bound=_ratio(rate.mean, bound.mean),
+        best_draft=None if best is None else best.label if several else best.draft,
+        lost_to_model=_difference(1.0, best_bound),
+        lost_to_construction=_difference(best_bound, bound.mean),
+        lost_to_verifier=_difference(bound.mean, rate.mean),
+        positions=int(drawable.sum()),
+        missing=tuple(each.missing for each in (bound, rate) if each.missing is not None),
+    )
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def _difference(whole: float | None, part: float | None) -> float | None:
+    return None if whole is None or part is None else whole - part

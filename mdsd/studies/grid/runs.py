@@ -1,0 +1,179 @@
+"""Studies of a grid: every verifier in every cell, and where the lost acceptance goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mdsd._files import as_path
+from mdsd.datasets import Dataset, Source, open_source
+from mdsd.studies.grid.folder import Block, StudyFolder
+from mdsd.studies.grid.rows import StudyRow
+from mdsd.studies.grid.settings import GridSettings, grid_settings
+from mdsd.studies.grid.values import BlockValues, block_values
+from mdsd.studies.grid.workers import check_workers, run_tasks
+from mdsd.studies.positions import Progress, check_progress
+from mdsd.verifiers import Verifier
+
+__all__ = ["run_study", "study", "study_folder"]
+
+
+def study(
+    data: str | os.PathLike[str] | Dataset,
+    *,
+    num_drafts: Iterable[int] = (2, 3, 4),
+    drafts: Iterable[str] | None = None,
+    draft_models: Iterable[str] | None = None,
+    verifiers: Iterable[str | Verifier] | None = None,
+    temperatures: Iterable[float] = (1.0,),
+    top_k: Iterable[int | None] = (None,),
+    top_p: Iterable[float] = (1.0,),
+    positions: int | None = None,
+    seed: int = 0,
+    output: str | os.PathLike[str] | None = None,
+    workers: int | None = 1,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[StudyRow, ...]:
+    """Run every verifier in every cell of a grid, and say where the lost acceptance goes.
+
+    Parameters
+    ----------
+    data : str, path-like or Dataset
+        The name of an embedded data set, an `.npz` file, a folder that `mdsd capture` wrote, or
+        what `mdsd.datasets` read.
+    num_drafts, drafts, draft_models, verifiers, temperatures, positions
+        As for `compare`.
+    top_k : iterable of (int or None), default (None,)
+    top_p : iterable of float, default (1.0,)
+        Filters for target and draft alike; the grid has every pair of both.
+    seed : int, default 0
+        Seed of acceptance rates that are estimated.
+    output : path-like, optional
+        Folder to keep the study in: numbers of every position, and the rows as parquet and CSV. If
+        it holds the same study unfinished, what is done is not done again.
+    workers : int or None, default 1
+        Local processes; 1 is this one alone, None one for each core.
+    scheduler : str, optional
+        Address of a Dask scheduler, whose workers are used instead. They must find `data` under
+        the same path.
+    progress : callable, optional
+        Called with (tasks done, all tasks); a task is a cell at a block of positions.
+
+    Returns
+    -------
+    tuple of StudyRow
+        By cell and draft distribution, best first. They depend on nothing but the data, the options
+        of their own cell and the seed: not on the number of workers, nor on other cells.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range, a name is not known, nothing is left to compute, the output
+        folder holds something else, or the scheduler does not answer.
+    InvalidDistributionError
+        If the data cannot be read.
+    UnsupportedError
+        If a scheduler is given and `distributed` is not installed.
+    MdsdError
+        If a worker process was killed.
+
+    Notes
+    -----
+    The parts of 1 - acceptance: a verifier loses what it stays below the bound of its draft
+    distribution; the construction of the draft loses what that bound stays below the best bound of
+    any construction from the same models (with and without replacement, greedy, SpecHub, top-k,
+    and independent drafts where asked for); the rest is lost to the draft model.
+
+    Rates of rrs without replacement for three drafts and more are estimated at each position from
+    256 rejection paths where they cannot be enumerated; `stderr`, over positions, includes that.
+
+    Examples
+    --------
+    >>> rows = study("smollm2", num_drafts=[2], drafts=["with_replacement"], positions=20)
+    >>> row = rows[0]
+    >>> row.verifier, round(row.acceptance, 3), row.best_draft
+    ('optimal', 0.855, 'without_replacement')
+    >>> lost = row.lost_to_model + row.lost_to_construction + row.lost_to_verifier
+    >>> round(lost + row.acceptance, 12)
+    1.0
+    """
+    check_progress(progress)
+    source = open_source(data)
+    settings = grid_settings(
+        source,
+        num_drafts=num_drafts,
+        drafts=drafts,
+        draft_models=draft_models,
+        verifiers=verifiers,
+        temperatures=temperatures,
+        top_k=top_k,
+        top_p=top_p,
+        positions=positions,
+        seed=seed,
+    )
+    with study_folder(None if output is None else as_path(output, "output")) as folder:
+        return run_study(source, settings, folder, workers, scheduler, progress)
+
+
+def run_study(
+    source: Source,
+    settings: GridSettings,
+    output: Path,
+    workers: int | None = 1,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[StudyRow, ...]:
+    """Run a study as settings that were checked before say.
+
+    Parameters
+    ----------
+    source : Source
+    settings : GridSettings
+        From `grid_settings`.
+    output, workers, scheduler, progress
+        As for `study`.
+
+    Returns
+    -------
+    tuple of StudyRow
+    """
+    processes = check_workers(workers, scheduler)
+    folder = StudyFolder(output, source, settings)
+    tasks = folder.tasks()
+    waiting = [task for task in tasks if not folder.is_done(*task)]
+    done = len(tasks) - len(waiting)
+    run = _Runner(source, settings)
+    for number, block, values in run_tasks(run, waiting, processes, scheduler):
+        folder.keep(number, block, values)
+        done += 1
+        if progress is not None:
+            progress(done, len(tasks))
+    return folder.finish()
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """Computes a task; what it carries goes to other processes with it."""
+
+    source: Source
+    settings: GridSettings
+
+    def __call__(self, task: tuple[int, Block]) -> tuple[int, Block, BlockValues]:
+        number, block = task
+        cell, data = self.settings.cells[number], self.source.read(*block)
+        return number, block, block_values(data, block[0], cell, self.settings)
+
+
+@contextmanager
+def study_folder(output: Path | None) -> Iterator[Path]:
+    """Give the folder of a study; without one, a folder that is removed afterwards."""
+    if output is not None:
+        yield output
+        return
+    with TemporaryDirectory(prefix="mdsd-") as name:
+        yield Path(name)

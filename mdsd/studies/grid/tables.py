@@ -1,0 +1,58 @@
+"""The table of a study for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+
+from mdsd.studies.grid.rows import StudyRow
+from mdsd.studies.tables import Paragraph, notes, plain_table, sections, titled_groups
+
+__all__ = ["study_table"]
+
+_LEGEND = (
+    "Means over {}. Lost acceptance in points, together what is missing to 1: to the draft model "
+    "(1 - bound of the best construction), to the construction (best bound - bound) and to the "
+    "verifier (bound - acceptance)."
+)
+
+
+def study_table(rows: Sequence[StudyRow], positions: int) -> RenderableType:
+    """Lay out a study: one table for each draft model, temperature and filter, best first.
+
+    Parameters
+    ----------
+    rows : sequence of StudyRow
+    positions : int
+        Positions of the study; rows averaged over fewer are listed below the tables.
+    """
+    parts: list[RenderableType] = []
+    for title, group in titled_groups(rows):
+        lost = ("model", "constr.", "verif.")
+        table = plain_table("draft distribution", "n", "bound", "verifier", "acceptance", *lost)
+        for section in sections(group):
+            for row in section:
+                first = row is section[0]
+                table.add_row(
+                    row.draft if first else "",
+                    str(row.num_drafts) if first else "",
+                    _number(row.bound) if first else "",
+                    row.verifier,
+                    _number(row.acceptance),
+                    _points(row.lost_to_model),
+                    _points(row.lost_to_construction),
+                    _points(row.lost_to_verifier),
+                )
+            table.add_section()
+        parts += [Paragraph(title, "bold"), table, ""]
+    return Group(*parts, *notes(rows, positions, _LEGEND))
+
+
+def _number(value: float | None) -> str:
+    return "\N{EN DASH}" if value is None else f"{value:.4f}"
+
+
+def _points(lost: float | None) -> str:
+    """Write a loss in points of acceptance; rounding below zero is none."""
+    return "\N{EN DASH}" if lost is None else f"{max(0.0, round(100 * lost, 2)):.2f}"

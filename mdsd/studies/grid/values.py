@@ -1,0 +1,174 @@
+"""A cell at one block of positions: the bound of every construction, and what verifiers attain.
+
+This is what worker processes run. One thread does all of it, and nothing depends on what else the
+study asks for, so that a block gives the same bits wherever and whenever it is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
+from mdsd.batch import acceptance_bounds, acceptance_rates
+from mdsd.batch._threads import limit_threads
+from mdsd.bounds import acceptance_bound
+from mdsd.datasets import Dataset
+from mdsd.drafts import IndependentDrafts
+from mdsd.errors import SolverError, UnsupportedError
+from mdsd.filters import filter_probs, probs_from_logits
+from mdsd.studies.grid.cells import Cell, Construction
+from mdsd.studies.grid.settings import GridSettings
+from mdsd.studies.rows import Missing
+from mdsd.studies.settings import search_tolerance
+
+__all__ = ["BlockValues", "block_values"]
+
+_FAILURES = (UnsupportedError, SolverError)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockValues:
+    """Numbers of a cell at a block of positions.
+
+    Attributes
+    ----------
+    columns : mapping of str to ndarray of bool or float64, shape (B,)
+        By the names that `Construction` gives them: truth values where its tokens can be drafted,
+        and numbers, NaN elsewhere and throughout a column that is missing.
+    missing : mapping of str to Missing
+        Why such a column is.
+    """
+
+    columns: Mapping[str, AnyArray]
+    missing: Mapping[str, Missing]
+
+
+def block_values(block: Dataset, start: int, cell: Cell, settings: GridSettings) -> BlockValues:
+    """Compute the columns of a cell at some positions.
+
+    Parameters
+    ----------
+    block : Dataset
+        These positions.
+    start : int
+        Number of the first one, of which the seeds of estimates are made.
+    cell : Cell
+    settings : GridSettings
+
+    Returns
+    -------
+    BlockValues
+    """
+    from threadpoolctl import threadpool_limits
+
+    columns: dict[str, AnyArray] = {}
+    missing: dict[str, Missing] = {}
+
+    def fill(column: str, what: str, rows: IntArray, compute: Callable[[IntArray], Any]) -> None:
+        columns[column] = np.full(block.num_positions, np.nan)
+        try:
+            columns[column][rows] = compute(rows) if len(rows) else []
+        except _FAILURES:
+            columns[column][:] = np.nan
+            missing[column] = _first_missing(what, rows, compute, block, start)
+
+    # The sums that BLAS splits among threads would end in other digits on other machines.
+    with threadpool_limits(1), limit_threads(1):
+        laws = _Laws(block, cell)
+        asked = dict(cell.judged)
+        for construction in cell.constructions:
+            drawable = laws.drawable(construction)
+            columns[construction.drawable_column] = drawable
+            rows = np.flatnonzero(drawable)
+            bounds = partial(laws.bounds, construction)
+            fill(construction.bound_column, "bound", rows, bounds)
+            for name in asked.get(construction, ()):
+                rates = partial(laws.rates, construction, settings, name, start)
+                fill(construction.acceptance_column(name), name, rows, rates)
+    return BlockValues(columns, missing)
+
+
+def _first_missing(
+    what: str, rows: IntArray, compute: Callable[[IntArray], Any], block: Dataset, start: int
+) -> Missing:
+    """Find the position at which a batch failed, and what the library said about it."""
+    for row in rows:
+        try:
+            compute(np.array([row]))
+        except _FAILURES as error:
+            return Missing(what, start + int(row), block.vocab_size, str(error))
+    raise AssertionError(f"{what} failed for a block but for none of its rows")
+
+
+class _Laws:
+    """Filtered laws of all models of a cell at all positions of a block."""
+
+    def __init__(self, block: Dataset, cell: Cell) -> None:
+        self._cell = cell
+        self._target = _filtered(block.target_logits, block.target_kind, cell)
+        self._drafts = {
+            model: _filtered(block.draft_logits[model], block.draft_kind, cell)
+            for model in cell.draft_models
+        }
+
+    def drawable(self, construction: Construction) -> BoolArray:
+        """Tell the positions at which n tokens can be drafted."""
+        needed = self._cell.num_drafts if construction.draws_distinct else 1
+        support = np.count_nonzero(self._drafts[construction.draft_models[0]], axis=1)
+        return np.asarray(support >= needed)
+
+    def bounds(self, construction: Construction, rows: IntArray) -> FloatArray:
+        """Compute the acceptance bounds at some positions."""
+        target, drafted = self._pairs(construction, rows)
+        tolerance = search_tolerance(target.shape[1])
+        if len(construction.draft_models) > 1:
+            return np.array(
+                [_joint_bound(p, laws, tolerance) for p, laws in zip(target, drafted, strict=True)]
+            )
+        found: FloatArray = acceptance_bounds(
+            target, drafted, draft=construction.draft, num_drafts=self._cell.num_drafts
+        )
+        return found
+
+    def rates(
+        self,
+        construction: Construction,
+        settings: GridSettings,
+        name: str,
+        start: int,
+        rows: IntArray,
+    ) -> FloatArray:
+        """Compute what a verifier attains at some positions."""
+        target, drafted = self._pairs(construction, rows)
+        found: FloatArray = acceptance_rates(
+            target,
+            drafted,
+            draft=construction.draft,
+            num_drafts=self._cell.num_drafts,
+            verifier=settings.verifier(name, search_tolerance(target.shape[1])),
+            seeds=settings.seeds(start + int(row) for row in rows),
+        )
+        return found
+
+    def _pairs(self, construction: Construction, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Give the laws of the target and of the drafts: (B, V), or (B, n, V) for independent."""
+        drafted = [self._drafts[model][rows] for model in construction.draft_models]
+        joint = construction.draft == IndependentDrafts.name
+        return self._target[rows], np.stack(drafted, axis=1) if joint else drafted[0]
+
+
+def _joint_bound(target: FloatArray, drafted: FloatArray, tolerance: float) -> float:
+    """Bound independent drafts, without the tokens that no side has."""
+    live = (target > 0.0) | (drafted > 0.0).any(axis=0)
+    draft = IndependentDrafts(list(drafted[:, live]))
+    return acceptance_bound(target[live], draft, tolerance=tolerance).value
+
+
+def _filtered(table: FloatArray, kind: str, cell: Cell) -> FloatArray:
+    apply = probs_from_logits if kind == "logits" else filter_probs
+    return apply(table, **cell.filters)

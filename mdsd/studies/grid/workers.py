@@ -1,0 +1,140 @@
+"""Where the tasks of a study run: in this process, in others beside it, or on a cluster.
+
+All give the same results; only the order in which they arrive differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from importlib import import_module
+from itertools import islice
+from pickle import PicklingError
+from typing import Any, TypeVar
+
+from mdsd._arguments import check_whole, one_line, shown
+from mdsd.errors import InvalidArgumentError, MdsdError, UnsupportedError
+
+__all__ = ["check_workers", "run_tasks"]
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_AHEAD = 3
+"""Tasks that wait for each thread of a cluster: enough to keep it busy, few enough to forget."""
+
+
+def check_workers(workers: Any, scheduler: Any) -> int:
+    """Check a number of worker processes; None is one for each core that may be used.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is no integer >= 1, or there is a scheduler, too, whose workers are as many as it has.
+    """
+    if scheduler is not None and not isinstance(scheduler, str):
+        raise InvalidArgumentError(f"scheduler is {shown(scheduler)}; expected an address or None")
+    if workers not in (None, 1) and scheduler is not None:
+        raise InvalidArgumentError(
+            f"workers is {shown(workers)} and scheduler is {shown(scheduler)}; expected one of them"
+        )
+    if workers is None and scheduler is None:
+        import joblib
+
+        return int(joblib.cpu_count())
+    return 1 if workers is None else check_whole("workers", workers, 1, otherwise=" or None")
+
+
+def run_tasks(
+    run: Callable[[Task], Result], tasks: Sequence[Task], workers: int, scheduler: str | None
+) -> Iterator[Result]:
+    """Run tasks, and give each result when it is there.
+
+    Parameters
+    ----------
+    run : callable
+        A function that other processes can import.
+    tasks : sequence
+    workers : int
+        Local processes; 1 runs the tasks here.
+    scheduler : str or None
+        Address of a Dask scheduler, whose workers then run them instead.
+
+    Yields
+    ------
+    object
+        What `run` gives for each task, in any order.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is a scheduler, but `distributed` is not installed, or a task cannot be sent.
+    InvalidArgumentError
+        If the scheduler does not answer.
+    MdsdError
+        If a local worker was killed, or several of a cluster with the same task.
+    """
+    if scheduler is not None:
+        return _on_cluster(run, tasks, scheduler)
+    if workers == 1 or len(tasks) < 2:
+        return map(run, tasks)
+    return _in_processes(run, tasks, min(workers, len(tasks)))
+
+
+def _in_processes(
+    run: Callable[[Task], Result], tasks: Sequence[Task], workers: int
+) -> Iterator[Result]:
+    from joblib import Parallel, delayed
+    from joblib.externals.loky.process_executor import BrokenProcessPool, TerminatedWorkerError
+
+    # One task at a time each: a batch of them would come back, and be written, together.
+    parallel = Parallel(
+        n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1
+    )
+    try:
+        yield from parallel(delayed(run)(task) for task in tasks)
+    except TerminatedWorkerError as error:
+        raise _killed(error) from None
+    except (BrokenProcessPool, PicklingError) as error:
+        raise UnsupportedError(
+            "the study cannot be sent to other processes, such as a verifier that they cannot "
+            f"import; try workers=1 ({one_line(error)})"
+        ) from None
+
+
+def _on_cluster(
+    run: Callable[[Task], Result], tasks: Sequence[Task], scheduler: str
+) -> Iterator[Result]:
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError as error:
+        raise UnsupportedError(
+            f"a scheduler needs distributed: pip install 'mdsd[cluster]' ({error})"
+        ) from None
+    try:
+        client = distributed.Client(scheduler, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InvalidArgumentError(
+            f"scheduler is {shown(scheduler)}; it does not answer: {one_line(error)}"
+        ) from None
+    with closing(client):
+        waiting = iter(tasks)
+        threads = sum(client.nthreads().values())
+        first = islice(waiting, max(1, _AHEAD * threads))
+        running = distributed.as_completed(
+            [client.submit(run, task, pure=False) for task in first], loop=client.loop
+        )
+        for done in running:
+            try:
+                yield done.result()
+            except distributed.KilledWorker as error:
+                raise _killed(error) from None
+            for task in islice(waiting, 1):
+                running.add(client.submit(run, task, pure=False))
+
+
+def _killed(error: Exception) -> MdsdError:
+    return MdsdError(
+        "a worker process was killed, as a rule by the system for lack of memory; what is done is "
+        f"kept with --output, and the same command goes on from there ({one_line(error)})"
+    )

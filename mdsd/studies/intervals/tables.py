@@ -1,0 +1,80 @@
+"""Intervals for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+
+from mdsd.drafts import IndependentDrafts
+from mdsd.studies.intervals.rows import IntervalRow
+from mdsd.studies.tables import Paragraph, counted, plain_table
+
+__all__ = ["interval_report"]
+
+
+def interval_report(rows: Sequence[IntervalRow], positions: int) -> RenderableType:
+    """Lay out intervals: one table for each draft model.
+
+    Parameters
+    ----------
+    rows : sequence of IntervalRow
+    positions : int
+        Positions of the study; rows averaged over fewer are listed below the tables.
+    """
+    parts: list[RenderableType] = []
+    for joint, found in groupby(rows, key=_group):
+        group = list(found)
+        table = plain_table("draft distribution", "n", "lower", "upper", "width", "known")
+        for _, section in groupby(group, key=lambda row: row.draft):
+            for index, row in enumerate(section):
+                table.add_row(row.draft if index == 0 else "", str(row.num_drafts), *_cells(row))
+            table.add_section()
+        title = joint or f"independent, the first n of {_models(group).replace('+', ', ')}"
+        parts += [Paragraph(title, "bold"), table, ""]
+    return Group(*parts, *(Paragraph(note, "dim") for note in _notes(rows, positions)))
+
+
+def _group(row: IntervalRow) -> str:
+    return "" if row.draft == IndependentDrafts.name else row.draft_model
+
+
+def _models(rows: Sequence[IntervalRow]) -> str:
+    return max((row.draft_model for row in rows), key=len)
+
+
+def _cells(row: IntervalRow) -> list[str]:
+    if row.lower is None or row.upper is None or row.width is None:
+        return ["\N{EN DASH}" if row.positions == 0 else "not yet"] * 2
+    return [
+        _mean(row.lower, row.lower_stderr),
+        _mean(row.upper, row.upper_stderr),
+        f"{row.width:.4f}",
+        f"{row.known_target_mass:.3f} / {row.known_draft_mass:.3f}",
+    ]
+
+
+def _mean(mean: float, stderr: float | None) -> str:
+    return f"{mean:.4f}" if stderr is None else f"{mean:.4f} ± {stderr:.4f}"
+
+
+def _notes(rows: Sequence[IntervalRow], positions: int) -> list[str]:
+    notes = [
+        f"The mean acceptance bound over {counted(positions, 'position')} lies between the means "
+        "of the lower and the upper ends (± standard error); known: mean probability of the "
+        "tokens in the log, target / draft."
+    ]
+    short = [
+        f"{row.draft_model} {row.draft} n={row.num_drafts}: {row.positions:,}".replace(
+            " ", "\N{NO-BREAK SPACE}"
+        )
+        for row in rows
+        if row.positions < positions
+    ]
+    if short:
+        notes.append(f"positions with n tokens to draw: {'; '.join(short)}")
+    for row in rows:
+        if row.missing:
+            notes.append(f"not yet {row.draft} n={row.num_drafts}: {row.missing[0].reason}")
+    return notes
