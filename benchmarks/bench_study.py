@@ -8,15 +8,18 @@ with ``--results``.
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -32,21 +35,6 @@ NARROW = 64
 VERIFIERS = "rrs,kseq,greedy"
 DRAFTS = "with_replacement,without_replacement,greedy"
 
-_STUDY = """
-import json, resource, sys, time
-from mdsd.cli import main
-start = time.perf_counter()
-try:
-    main(sys.argv[1:])
-finally:
-    used = {
-        "seconds": time.perf_counter() - start,
-        "parent": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "largest_child": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
-    }
-    print(json.dumps(used), file=sys.stderr)
-"""
-
 
 @dataclass(frozen=True)
 class Used:
@@ -54,15 +42,33 @@ class Used:
 
     seconds: float
     parent: float
-    largest_child: float
+    worker: float
 
 
 def study(*options: str) -> Used:
-    """Run a study in a process of its own; start and first compilation are part of it."""
-    command = [sys.executable, "-c", _STUDY, "study", *options]
+    """Run a study in a process of its own, and look at the memory of its processes."""
+    command = [sys.executable, "-m", "mdsd", "study", *options]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    return Used(**json.loads(done.stderr.splitlines()[-1]))
+    start = time.perf_counter()
+    peaks: dict[int, float] = {}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as running:
+        own = psutil.Process(running.pid)
+        while running.poll() is None:
+            with suppress(psutil.Error, OSError):
+                for process in (own, *own.children(recursive=True)):
+                    peaks[process.pid] = max(peaks.get(process.pid, 0.0), peak_memory(process.pid))
+            time.sleep(0.05)
+        seconds = time.perf_counter() - start
+        if running.returncode:
+            raise SystemExit(f"failed: {' '.join(command)}")
+    parent = peaks.pop(running.pid)
+    return Used(seconds, parent, max(peaks.values(), default=0.0))
+
+
+def peak_memory(pid: int) -> float:
+    """Read the largest resident size, in MiB, that a process has had so far."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
 
 
 def throughput(folder: Path, positions: int) -> list[str]:
@@ -123,7 +129,7 @@ def memory(folder: Path, most: int) -> list[str]:
         pair = study(*options, "--positions", str(count), "--workers", "2")
         lines.append(
             f"| {count:,} | {pair.seconds:.1f} | {alone.parent:.0f} | {pair.parent:.0f} "
-            f"| {pair.largest_child:.0f} |"
+            f"| {pair.worker:.0f} |"
         )
         count *= 10
     return [*lines, ""]
@@ -135,9 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, help="write the section to a markdown file")
     parser.add_argument("--positions", type=int, default=100_000, help="of the wide capture")
     parser.add_argument("--narrow", type=int, default=1_000_000, help="of the narrow capture")
-    parser.add_argument(
-        "--folder", type=Path, help="where captures go for the time being"
-    )
+    parser.add_argument("--folder", type=Path, help="where captures go for the time being")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-") as name:
         lines = ["# Studies at scale", "", *throughput(Path(name), options.positions)]

@@ -321,9 +321,9 @@ KS = (1, 5, 20, 100)
 DATA = mdsd.datasets.load("smollm2")
 TARGET = mdsd.probs_from_logits(DATA.target_logits)
 DRAFTS = {name: mdsd.probs_from_logits(logits) for name, logits in DATA.draft_logits.items()}
-INDEPENDENT = slice(0, None, 9)
+INDEPENDENT = slice(0, None, 12)
 """Positions for independent drafts, whose bounds are searched."""
-WITH_EXTRA = slice(0, None, 2)
+WITH_EXTRA = slice(0, None, 4)
 """Positions for logs with a token more."""
 
 

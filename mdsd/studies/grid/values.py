@@ -79,7 +79,7 @@ def block_values(block: Dataset, start: int, cell: Cell, settings: GridSettings)
 
     # The sums that BLAS splits among threads would end in other digits on other machines.
     with threadpool_limits(1), limit_threads(1):
-        laws = _Laws(block, cell)
+        laws = _Laws(block, cell, settings.seeds(range(start, start + block.num_positions)))
         asked = dict(cell.judged)
         for construction in cell.constructions:
             drawable = laws.drawable(construction)
@@ -88,7 +88,7 @@ def block_values(block: Dataset, start: int, cell: Cell, settings: GridSettings)
             bounds = partial(laws.bounds, construction)
             fill(construction.bound_column, "bound", rows, bounds)
             for name in asked.get(construction, ()):
-                rates = partial(laws.rates, construction, settings, name, start)
+                rates = partial(laws.rates, construction, settings, name)
                 fill(construction.acceptance_column(name), name, rows, rates)
     return BlockValues(columns, missing)
 
@@ -108,8 +108,8 @@ def _first_missing(
 class _Laws:
     """Filtered laws of all models of a cell at all positions of a block."""
 
-    def __init__(self, block: Dataset, cell: Cell) -> None:
-        self._cell = cell
+    def __init__(self, block: Dataset, cell: Cell, seeds: IntArray) -> None:
+        self._cell, self._seeds = cell, seeds
         self._target = _filtered(block.target_logits, block.target_kind, cell)
         self._drafts = {
             model: _filtered(block.draft_logits[model], block.draft_kind, cell)
@@ -140,7 +140,6 @@ class _Laws:
         construction: Construction,
         settings: GridSettings,
         name: str,
-        start: int,
         rows: IntArray,
     ) -> FloatArray:
         """Compute what a verifier attains at some positions."""
@@ -151,7 +150,7 @@ class _Laws:
             draft=construction.draft,
             num_drafts=self._cell.num_drafts,
             verifier=settings.verifier(name, search_tolerance(target.shape[1])),
-            seeds=settings.seeds(start + int(row) for row in rows),
+            seeds=self._seeds[rows],
         )
         return found
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mdsd.studies.grid import Study
+from mdsd.studies.grid.report import study_report
 
 from .grids import HOSTILE, random_data, run_small
 
@@ -21,3 +24,11 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Study:
         verifiers=["naive", "rrs", "kseq", "greedy", "optimal"],
         top_k=[None, 4],
     )
+
+
+@pytest.fixture(scope="session")
+def page_of_pictured(pictured: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its report, in a file."""
+    file = tmp_path_factory.mktemp("reports") / "report.html"
+    file.write_text(study_report(pictured))
+    return file
