@@ -264,6 +264,20 @@ UNIFORM_ROWS: Values = {
     "complex": (np.full((2, 3), 0.5j),),
     "ragged": ([[0.5], [0.5, 0.5]],),
 }
+SEED_ROWS: Values = {
+    "negative": ([0, -1], "row 1", "-1"),
+    "float": ([0.0, 1.0], "float64"),
+    "bool": ([True, False], "bool"),
+    "strings": (["0", "1"], "str"),
+    "objects": (np.array([0, None]), "object"),
+    "complex": ([0j, 1j], "complex128"),
+    "beyond_uint64": ([0, 2**64], "2**64"),
+    "too_few_rows": ([0], "(1,)"),
+    "scalar": (0, "()"),
+    "matrix": ([[0], [1]], "(2, 1)"),
+    "ragged": ([[0], [0, 1]],),
+    "not_convertible": (NotConvertible(),),
+}
 ORDERS: Values = {
     "none": (None,),
     "repeated": ([0, 1, 1], "2"),
@@ -1235,6 +1249,13 @@ def batch_rows() -> Iterator[list[Row]]:
             "draft": "with_replacement",
             "num_drafts": 2,
         },
+        "acceptance_rates": {
+            "target_probs": targets,
+            "draft_probs": drafts,
+            "draft": "with_replacement",
+            "num_drafts": 2,
+            "verifier": "rrs",
+        },
         "verify_batch": {
             "target_probs": targets,
             "draft_probs": drafts,
@@ -1253,6 +1274,7 @@ def batch_rows() -> Iterator[list[Row]]:
         "verifier": (InvalidArgumentError, names("lottery", optmal="'optimal'")),
         "rng": (InvalidArgumentError, SEEDS),
         "uniforms": (InvalidArgumentError, UNIFORM_ROWS),
+        "seeds": (InvalidArgumentError, SEED_ROWS),
     }
     for call, arguments in usual.items():
         function = getattr(mdsd, call, None)

@@ -18,7 +18,7 @@ for (const table of document.querySelectorAll("table")) {
       // What is missing comes last in both directions; equal rows keep the order they had.
       found.sort(([a], [b]) => {
         if (lacks(a) || lacks(b)) return lacks(a) - lacks(b);
-        return down ? compare(a, b) : compare(a, b);
+        return down ? compare(b, a) : compare(a, b);
       });
       rows.splice(0, rows.length, ...found.map(([, row]) => row));
       body.append(...rows);
