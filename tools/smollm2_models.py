@@ -9,6 +9,9 @@ All are in float32 and take about 1.6 GB on disk::
     python tools/smollm2_models.py models
     mdsd capture captured --target models/target --draft-model models/drop2 \
         --draft-model models/drop3 --prompts models/prompts.jsonl
+
+Where other processes keep the cores busy, a capture with ``OMP_NUM_THREADS=1`` is several times as
+quick: threads of torch wait for each other after every small operation.
 """
 
 from __future__ import annotations

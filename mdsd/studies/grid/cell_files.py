@@ -7,7 +7,7 @@ its numbers are null. What the cell is, and why columns were not computed, stand
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -60,33 +60,38 @@ class CellFile:
             }
 
     def column(self, name: str) -> AnyArray:
-        """Read one column: memory is that of one.
+        """Read one column, as `columns` reads several."""
+        return self.columns([name])[name]
+
+    def columns(self, names: Sequence[str]) -> dict[str, AnyArray]:
+        """Read columns; memory is that of these.
 
         Parameters
         ----------
-        name : str
-            As `Construction` gives it.
+        names : sequence of str
+            As `Construction` gives them.
 
         Returns
         -------
-        ndarray of float64 or bool, shape (N,)
+        dict of (str, ndarray of float64 or bool, shape (N,))
             NaN where a number is null.
         """
         with _reading(self.path):
             import pyarrow.parquet as pq
 
             table = pq.read_table(
-                self.path, columns=[name], use_threads=False, page_checksum_verification=True
+                self.path, columns=list(names), use_threads=False, page_checksum_verification=True
             )
-            values: AnyArray = table.column(name).to_numpy()
-            # A damaged page header may cost a column its rows without failing its checksum.
-            if len(values) != self._positions:
-                raise ValueError(f"{name!r} has {len(values)} of {self._positions} positions")
-        return values
+            found = {name: table.column(name).to_numpy() for name in names}
+            for name, values in found.items():
+                # A damaged page header may cost a column its rows and pass its checksum.
+                if len(values) != self._positions:
+                    raise ValueError(f"{name!r} has {len(values)} of {self._positions} positions")
+        return found
 
     def block(self) -> BlockValues:
         """Read all columns."""
-        return BlockValues({name: self.column(name) for name in self.cell.columns}, self.missing)
+        return BlockValues(self.columns(self.cell.columns), self.missing)
 
 
 def write_cell(path: Path, cell: Cell, blocks: Iterable[BlockValues]) -> None:

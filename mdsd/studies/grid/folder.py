@@ -94,7 +94,7 @@ class StudyFolder:
             foreign = sorted(
                 entry.name
                 for entry in path.iterdir()
-                if entry.name not in _FILES and entry not in leftovers
+                if not _may_be_here(entry) and entry not in leftovers
             )
         except OSError as error:
             raise InvalidArgumentError(
@@ -189,6 +189,11 @@ def read_study(path: Path) -> Study:
         cells.append(CellFile(file))
     rows = tuple(row for cell in cells for row in study_rows(cell))
     return Study(path.resolve().name, plan, tuple(cells), rows)
+
+
+def _may_be_here(entry: Path) -> bool:
+    """Tell the files of a study, and of what is made of it, from others."""
+    return entry.name in _FILES or entry.suffix in {".html", ".png"}
 
 
 def _plan(source: Source, settings: GridSettings) -> dict[str, Any]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from mdsd._typing import BoolArray
+from mdsd._typing import BoolArray, FloatArray
 from mdsd.studies.grid.cell_files import CellFile
-from mdsd.studies.grid.cells import Construction
+from mdsd.studies.grid.cells import Cell, Construction
 from mdsd.studies.rows import Missing, Row
 
 __all__ = ["StudyRow", "study_rows"]
+
+_ROUNDING = 1e-9
+"""Means that differ by less are the same."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +96,20 @@ def study_rows(found: CellFile) -> list[StudyRow]:
     list of StudyRow
         By draft distribution, best verifier first.
     """
+    cell = found.cell
+    drawable = found.columns([each.drawable_column for each in cell.constructions])
+    bounds = found.columns([each.bound_column for each in cell.constructions])
     rows: list[StudyRow] = []
-    for construction, verifiers in found.cell.judged:
-        drawable = found.column(construction.drawable_column)
-        bound = _Summary(found, construction.bound_column, drawable)
-        best, best_bound = _best(found, construction, drawable)
-        own = [
-            _row(found, construction, name, drawable, bound, best, best_bound) for name in verifiers
-        ]
+    for construction, verifiers in cell.judged:
+        chosen = drawable[construction.drawable_column]
+        best = _best(found, construction, drawable, bounds)
+        column = construction.bound_column
+        bound = _Summary(bounds[column][chosen], found.missing.get(column))
+        own = []
+        for verifier in verifiers:
+            column = construction.acceptance_column(verifier)
+            rate = _Summary(found.column(column)[chosen], found.missing.get(column))
+            own.append(_row(cell, construction, verifier, bound, rate, *best, int(chosen.sum())))
         # Equal up to rounding is equal: the order of the verifiers then decides, not the noise.
         rows += sorted(
             own, key=lambda row: 1.0 if row.acceptance is None else -round(row.acceptance, 9)
@@ -109,57 +118,58 @@ def study_rows(found: CellFile) -> list[StudyRow]:
 
 
 class _Summary:
-    """Mean, standard error and quantiles of a column at some of its rows, if it was computed."""
+    """Mean, standard error and quantiles over positions, or why there are none."""
 
-    def __init__(self, found: CellFile, column: str, chosen: BoolArray) -> None:
-        self.missing = found.missing.get(column)
+    def __init__(self, values: FloatArray, missing: Missing | None) -> None:
+        self.missing = missing
         self.mean: float | None = None
         self.stderr: float | None = None
         self.quantiles: Sequence[float | None] = (None, None, None)
-        count = int(chosen.sum())
-        if self.missing is not None or not count:
+        if missing is not None or not len(values):
             return
-        values = found.column(column)[chosen]
         self.mean = float(values.mean())
         self.quantiles = [float(value) for value in np.quantile(values, (0.1, 0.5, 0.9))]
-        if count > 1:
-            self.stderr = float(values.std(ddof=1) / math.sqrt(count))
+        if len(values) > 1:
+            self.stderr = float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def _best(
-    found: CellFile, own: Construction, chosen: BoolArray
+    found: CellFile,
+    own: Construction,
+    drawable: Mapping[str, BoolArray],
+    bounds: Mapping[str, FloatArray],
 ) -> tuple[Construction | None, float | None]:
     """Find the construction with the largest mean bound over the positions of a row.
 
     Only those count that can draft at all these positions: means over others do not compare.
     """
+    chosen = drawable[own.drawable_column]
     best: tuple[Construction | None, float | None] = (None, None)
     # Its own first: where another is as good, nothing is lost to the construction.
     for construction in dict.fromkeys([own, *found.cell.constructions]):
-        if found.missing.get(construction.bound_column) is not None:
+        everywhere = chosen.any() and drawable[construction.drawable_column][chosen].all()
+        if not everywhere or construction.bound_column in found.missing:
             continue
-        if not chosen.any() or not found.column(construction.drawable_column)[chosen].all():
-            continue
-        mean = float(found.column(construction.bound_column)[chosen].mean())
-        if best[1] is None or mean > best[1]:
+        mean = float(bounds[construction.bound_column][chosen].mean())
+        if best[1] is None or mean > best[1] + _ROUNDING:
             best = construction, mean
     return best
 
 
 def _row(
-    found: CellFile,
+    cell: Cell,
     construction: Construction,
     verifier: str,
-    drawable: BoolArray,
     bound: _Summary,
+    rate: _Summary,
     best: Construction | None,
     best_bound: float | None,
+    positions: int,
 ) -> StudyRow:
-    rate = _Summary(found, construction.acceptance_column(verifier), drawable)
-    several = len(found.cell.draft_models) > 1
+    several = len(cell.draft_models) > 1
     q10, q50, q90 = rate.quantiles
     return StudyRow(
-        **found.cell.label,
+        **cell.label,
         draft=construction.draft,
         verifier=verifier,
         acceptance=rate.mean,
@@ -174,7 +184,7 @@ def _row(
         lost_to_model=_difference(1.0, best_bound),
         lost_to_construction=_difference(best_bound, bound.mean),
         lost_to_verifier=_difference(bound.mean, rate.mean),
-        positions=int(drawable.sum()),
+        positions=positions,
         missing=tuple(each.missing for each in (bound, rate) if each.missing is not None),
     )
 
