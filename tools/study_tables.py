@@ -71,9 +71,11 @@ def table(rows: Sequence[StudyRow], columns: Sequence[str]) -> Iterable[str]:
     def point(row: StudyRow) -> tuple[float | str, ...]:
         return tuple(getattr(row, column) for column in columns)
 
-    points = sorted({point(row) for row in rows})
+    points = list(dict.fromkeys(point(row) for row in rows))
+    if not any(isinstance(value, str) for value in points[0]):
+        points.sort()
     heads = [
-        ", ".join(f"{_HEADS[name]}{value}" for name, value in zip(columns, each, strict=True))
+        ", ".join(f"{_HEADS[name]}{_shown(value)}" for name, value in zip(columns, each, strict=True))
         for each in points
     ]
     yield f"| drafts | verifier | {' | '.join(heads)} |\n"
@@ -99,6 +101,10 @@ def table(rows: Sequence[StudyRow], columns: Sequence[str]) -> Iterable[str]:
             yield _line(_DRAFTS[draft], "*bound*", [bounds.get(each) for each in points])
 
 
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
 _ORDER = ("rrs", "kseq", "spechub", "greedy", "optimal")
 _ONE_VERIFIER = {"spechub": "spechub", "greedy": "greedy", "top_k": "optimal"}
 """Draft distributions whose verifier attains the bound in closed form."""
@@ -107,9 +113,9 @@ _ONE_VERIFIER = {"spechub": "spechub", "greedy": "greedy", "top_k": "optimal"}
 def _line(
     draft: str, verifier: str, values: Sequence[float | None], best: Sequence[float] = ()
 ) -> str:
-    cells = ["" if value is None else f"{value:.4f}" for value in values]
+    cells = ["" if value is None else f"{value:.3f}" for value in values]
     for place, most in enumerate(best):
-        if cells[place] == f"{most:.4f}":
+        if cells[place] == f"{most:.3f}":
             cells[place] = f"**{cells[place]}**"
     return f"| {draft} | {verifier} | {' | '.join(cells)} |\n"
 

@@ -111,12 +111,14 @@ def _kseq_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     if taken == 0.0 or below <= 0.0:
         return taken
     above = _any_of(min(_overlap(p, q, high) / high, 1.0), num_drafts) - _overlap(p, q, high)
-    # False position, with the weight of an end that stays halved (Illinois).
+    # False position, with the weight of an end that stays halved (Illinois); at every fourth step
+    # the interval is, as the left side may be all but flat.
     side = 0
-    for _ in range(100):
+    for step in range(200):
         if not (below > above and high > low):
             break
-        middle = min(max(low + (high - low) * below / (below - above), low), high)
+        share = below / (below - above) if step % 4 < 3 else 0.5
+        middle = min(max(low + (high - low) * share, low), high)
         taken = _overlap(p, q, middle)
         value = _any_of(min(taken / middle, 1.0), num_drafts) - taken
         if abs(value) <= 1e-14 * taken:

@@ -64,13 +64,28 @@ def test_rates_are_those_of_plans(verifier, draft, n):
     tolerance = 1e-8 if searches(verifier, draft, n) else 1e-12
     found = assert_rates_are_those_of_plans(targets, drafted, laws, chosen, draft, tolerance)
     call = {"draft": draft, "num_drafts": n, "verifier": chosen}
-    # The same bits alone, and among tokens that neither side can produce.
-    ends = [(3, 5)]
-    wide = np.pad(targets, [(0, 0), *ends]), np.pad(drafted, [(0, 0)] * (drafted.ndim - 1) + ends)
-    assert acceptance_rates(*wide, **call).tolist() == found.tolist()
+    # A row gives the same bits alone.
     for row in range(0, len(targets), 4):
         one = slice(row, row + 1)
         assert acceptance_rates(targets[one], drafted[one], **call)[0] == found[row]
+
+
+@pytest.mark.parametrize(("verifier", "draft", "n"), [pair for pair in PAIRS if pair[2] == 2])
+def test_tokens_that_no_side_can_produce_change_no_bit(verifier, draft, n):
+    rng = np.random.default_rng(0)
+    # Whole 2**-30ths, so that the sums are 1 in whatever order they are taken.
+    counts = rng.multinomial(2**30, rng.dirichlet(np.ones(70)), size=(6, 3))
+    counts[:, 1:] = counts[:, 1:2] if draft != "independent" else counts[:, 1:]
+    counts[0] = 2**30 // 64 * (np.arange(70) < 64)
+    targets, drafted = counts[:, 0] / 2**30, counts[:, 1:] / 2**30
+    drafted = drafted if draft == "independent" else drafted[:, 0]
+    call = {"draft": draft, "num_drafts": n, "verifier": verifier}
+    live = np.sort(rng.permutation(300)[:70])
+    rows = np.zeros((6, 300)), np.zeros((*drafted.shape[:-1], 300))
+    rows[0][..., live], rows[1][..., live] = targets, drafted
+    assert acceptance_rates(*rows, **call).tolist() == (
+        acceptance_rates(targets, drafted, **call).tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -382,8 +397,8 @@ def test_no_rows(draft):
 
 
 def test_no_copy_of_the_probabilities():
-    targets = np.full((32, 20_000), 1 / 20_000)
-    drafted = np.full((32, 20_000), 1 / 20_000)
+    targets = np.full((96, 20_000), 1 / 20_000)
+    drafted = np.full((96, 20_000), 1 / 20_000)
 
     def call():
         for draft in ("with_replacement", "without_replacement"):

@@ -47,11 +47,8 @@ def test_generator_is_splitmix64():
 
 
 def test_uniforms_fill_the_unit_interval():
-    numbers = [
-        [paths._uniform(paths._mix(np.uint64(seed + 1)), k) for k in range(500)]
-        for seed in range(40)
-    ]
-    found = np.array(numbers)
+    streams = [np.uint64(paths._mix(np.uint64(seed + 1))) for seed in range(40)]
+    found = np.array([[paths._uniform(stream, k) for k in range(500)] for stream in streams])
     assert found.min() >= 0.0
     assert found.max() < 1.0
     assert len(np.unique(found)) == found.size
