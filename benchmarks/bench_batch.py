@@ -67,6 +67,27 @@ def test_bounds(measure, batch, draft):
     )
 
 
+@pytest.mark.parametrize(("verifier", "draft"), [*PAIRS, ("naive", "without_replacement")])
+def test_rates(measure, batch, verifier, draft):
+    if verifier == "naive" and draft == "without_replacement" and batch.target.shape[1] > 32_000:
+        pytest.skip("seconds a batch")
+    chosen = mdsd.get_verifier(verifier)
+    if verifier == "rrs":
+        chosen = mdsd.RRSVerifier(monte_carlo_paths=256)
+    measure(
+        lambda: mdsd.acceptance_rates(
+            batch.target,
+            batch.draft,
+            draft=draft,
+            num_drafts=num_drafts(verifier, draft),
+            verifier=chosen,
+            seeds=np.arange(ROWS),
+        ),
+        batch,
+        quality=lambda rates: f"mean rate {rates.mean():.6f}",
+    )
+
+
 @pytest.mark.parametrize(("verifier", "draft"), PAIRS)
 def test_verify(measure, batch, verifier, draft):
     n = num_drafts(verifier, draft)

@@ -23,7 +23,7 @@ from mdsd.studies.grid import StudyRow, read_study
 
 _TABLE = re.compile(r"(<!-- table: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-_HEADS = {"temperature": "T = ", "num_drafts": "n = ", "draft_model": ""}
+_HEADS = {"temperature": "T = ", "num_drafts": "n = "}
 
 _DRAFTS = {
     "with_replacement": "with replacement",
@@ -74,10 +74,7 @@ def table(rows: Sequence[StudyRow], columns: Sequence[str]) -> Iterable[str]:
     points = list(dict.fromkeys(point(row) for row in rows))
     if not any(isinstance(value, str) for value in points[0]):
         points.sort()
-    heads = [
-        ", ".join(f"{_HEADS[name]}{_shown(value)}" for name, value in zip(columns, each, strict=True))
-        for each in points
-    ]
+    heads = [", ".join(map(_head, columns, each)) for each in points]
     yield f"| drafts | verifier | {' | '.join(heads)} |\n"
     yield f"|---|---|{'---|' * len(points)}\n"
     attained = {
@@ -101,8 +98,8 @@ def table(rows: Sequence[StudyRow], columns: Sequence[str]) -> Iterable[str]:
             yield _line(_DRAFTS[draft], "*bound*", [bounds.get(each) for each in points])
 
 
-def _shown(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+def _head(column: str, value: float | str) -> str:
+    return value if isinstance(value, str) else f"{_HEADS[column]}{value:g}"
 
 
 _ORDER = ("rrs", "kseq", "spechub", "greedy", "optimal")

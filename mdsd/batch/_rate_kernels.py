@@ -19,7 +19,7 @@ from mdsd.verifiers._rejection_paths import (
     path_tables,
     sample_rejection,
 )
-from solvers.hitting import MASS_SCALE, _token_hits
+from solvers.hitting import MASS_SCALE, _mean_token_hit
 
 __all__ = [
     "FIRST",
@@ -168,8 +168,9 @@ def _pair_hits(q: FloatArray) -> FloatArray:
 @njit(cache=True)
 def _met_without_rate(p: FloatArray, q: FloatArray, num_drafts: int, step: float) -> float:
     """``sum p f({i})`` for drafts without replacement."""
-    hits = _pair_hits(q) if num_drafts == 2 else _token_hits(q * MASS_SCALE, num_drafts, step)
-    value = 0.0
+    if num_drafts > 2:
+        return _mean_token_hit(p, q * MASS_SCALE, num_drafts, step)
+    hits, value = _pair_hits(q), 0.0
     for i in range(len(p)):
         value += p[i] * hits[i]
     return value

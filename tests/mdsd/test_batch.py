@@ -280,6 +280,22 @@ def test_bounds_are_those_of_single_calls(draft, n, size):
         assert alone[0] == found[row]
 
 
+@pytest.mark.parametrize("draft", [name for name in DRAFTS if name != "independent"])
+def test_tokens_that_no_side_can_produce_change_no_bit_of_a_bound(draft):
+    rng = np.random.default_rng(0)
+    # Whole 2**-30ths, so that the sums are 1 in whatever order they are taken; some rows of ties.
+    counts = rng.multinomial(2**30, rng.dirichlet(np.ones(96)), size=(8, 2))
+    counts[:3, 1] = 2**30 // 64 * (np.arange(96) < 64)
+    counts[:2, 0] = 2**30 // 32 * (np.arange(96) >= 64)
+    counts[2, 0] = 2**30 // 32 * (np.arange(96) % 3 == 0)
+    targets, drafted = counts[:, 0] / 2**30, counts[:, 1] / 2**30
+    call = {"draft": draft, "num_drafts": 2}
+    wide = np.zeros((2, 8, 500))
+    wide[:, :, np.sort(rng.permutation(500)[:96])] = targets, drafted
+    expected = acceptance_bounds(targets, drafted, **call).tolist()
+    assert acceptance_bounds(*wide, **call).tolist() == expected
+
+
 def test_bounds_of_vectors_that_share_nothing_are_zero():
     for draft in ("with_replacement", "without_replacement", "greedy", "top_k"):
         assert acceptance_bounds(

@@ -10,7 +10,7 @@ import pytest
 
 import mdsd
 from mdsd._probabilities import as_float_array, check_probs
-from mdsd.batch import _inputs, acceptance_bounds, verify_batch
+from mdsd.batch import _inputs, acceptance_bounds, acceptance_rates, verify_batch
 from mdsd.batch._rules import Rule, rule_of
 from mdsd.batch.tensors import bounds, spaces, verification
 
@@ -157,6 +157,11 @@ def test_batches_on_the_host_are_those_of_numpy(verifier, draft, dtype):
     np.testing.assert_allclose(
         limits.numpy(), acceptance_bounds(*wide, draft=draft, num_drafts=2), rtol=0, atol=1e-12
     )
+    law = {"draft": draft, "num_drafts": 2, "verifier": verifier}
+    rates = acceptance_rates(p, q, **law, seeds=torch.arange(20))
+    assert rates.dtype == torch.float64
+    # A lottery is good to its tolerance of 1e-9.
+    np.testing.assert_allclose(rates.numpy(), acceptance_rates(*wide, **law), rtol=0, atol=2e-9)
 
 
 def test_layouts_of_tensors():
@@ -439,6 +444,7 @@ def calls(arguments, place):
     draft = {"draft": "with_replacement"}
     return (
         lambda: acceptance_bounds(**arguments, **draft, num_drafts=2),
+        lambda: acceptance_rates(**arguments, **draft, num_drafts=2, verifier="rrs"),
         lambda: verify_batch(**arguments, **draft, draft_token_ids=ids, verifier="rrs", rng=0),
     )
 
