@@ -15,7 +15,7 @@ Verification(token_id=1, accept_index=0)
 
 Probabilities, logits and token ids may be whatever numpy can read, or tensors in the host's memory,
 which are read in place, bfloat16 too; answers are numpy arrays. Tensors that require a gradient or
-live elsewhere are refused, but for `acceptance_bounds`, `acceptance_rates` and `verify_batch`: these
+live elsewhere are refused, but for `acceptance_bounds`, `acceptance_rates` and `verify_batch`: they
 answer on the device of their arguments, in their kind.
 """
 

@@ -1,6 +1,7 @@
 """Acceptance rates row by row in compiled code.
 
-All of them add up masses that are accepted or met, so that a rate near 0 keeps its digits.
+They add up masses that are accepted or met, so that a rate near 0 keeps its digits; but for the one
+of recursive rejection without replacement, of which the rejections are what is known.
 """
 
 from __future__ import annotations
@@ -13,12 +14,8 @@ from numba import njit
 from mdsd._typing import AnyArray, FloatArray
 from mdsd.batch._bound_kernels import most_likely, top_and_tail
 from mdsd.batch._live_tokens import gather_live
-from mdsd.verifiers._rejection_paths import (
-    enumerate_rejection,
-    pair_rejection,
-    path_tables,
-    sample_rejection,
-)
+from mdsd.verifiers._rejection_paths import path_tables
+from mdsd.verifiers._rejection_rates import enumerate_rejection, pair_rejection, sample_rejection
 from solvers.hitting import MASS_SCALE, _mean_token_hit
 
 __all__ = [
@@ -92,9 +89,12 @@ def _first_rate(p: FloatArray, q: FloatArray, num_others: int) -> float:
 @njit(cache=True)
 def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """Raise the cap by the mass left above it, from round to round."""
-    cap = 1.0
+    cap, before = 1.0, 1.0
     for _ in range(num_drafts - 1):
-        cap += _excess(p, q, cap)
+        left = _excess(p, q, cap)
+        if left == before:
+            break  # what is left is never drafted
+        cap, before = cap + left, left
     return _overlap(p, q, cap)
 
 

@@ -91,12 +91,12 @@ def acceptance_rates(
     and verifiers of other packages. Tensors are read in place on the host, and copied to it from
     any other device.
 
-    The rate of ``rrs`` for n >= 3 drafts without replacement is the mean over rejection paths
-    (Yang et al., "Multi-Candidate Speculative Decoding"). It is exact where there are no more than
-    ``monte_carlo_paths`` of the verifier (plans follow a million), and else an unbiased estimate
-    that scatters: by about 4e-4 for 256 paths and 1e-4 for 1,024 at positions of a language model.
-    It depends on the row, the number of paths and the seed. Rows of the same seed err alike, so a
-    mean over rows needs seeds of their own.
+    The rate of ``rrs`` for n >= 3 drafts without replacement is a mean over rejection paths (Yang
+    et al., "Multi-Candidate Speculative Decoding"). It is exact where there are no more of them
+    than the ``monte_carlo_paths`` of the verifier, while a plan follows up to a million; else it is
+    an unbiased estimate, which depends on the row, the number of paths and the seed. At positions
+    of a language model it scatters by about 4e-4 for 256 paths and 1.5e-4 for 1,024. Rows of the
+    same seed err alike: for a mean over rows, give each a seed of its own.
 
     Examples
     --------

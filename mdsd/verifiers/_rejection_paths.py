@@ -2,8 +2,7 @@
 
 The k-th test of a rejection path x_1, x_2, ... compares the residual ``(p - c q)+ / Z(c)``, with
 ``Z(c) = sum (p - c q)+`` and c the cap reached so far, against q without the rejected tokens, which
-has mass s left. A rejection raises the cap by ``Z(c) / s`` and takes the token's mass out of s. The
-rejection probabilities along a path multiply to Z at its last cap.
+has mass s left. A rejection raises the cap by ``Z(c) / s`` and takes the token's mass out of s.
 
 The first cap is 1, so only tokens with p > q are ever told apart by p/q. One sort of these gives
 Z(c) in O(log V), one by q gives s, so a path costs O(n log V).
@@ -23,23 +22,18 @@ __all__ = [
     "SCALE",
     "PathTables",
     "draw_residuals",
-    "enumerate_rejection",
-    "pair_rejection",
+    "excess_mass",
+    "insert_place",
     "path_caps",
     "path_state",
     "path_tables",
-    "sample_rejection",
+    "remaining_mass",
 ]
 
 
 SCALE = 2.0**512
 """The draft masses are multiplied, and so the caps divided, by this: the cap of a rejection that
 leaves subnormal draft mass would overflow otherwise."""
-
-_FIRST_CAP = 1.0 / SCALE
-
-_CANCELLED = 1e-6
-"""Share of the weight below which differences of running sums have too few digits to draw by."""
 
 
 class PathTables(NamedTuple):
@@ -110,14 +104,14 @@ def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables
 
 
 @njit(cache=True)
-def _excess(tables: PathTables, cap: float) -> float:
+def excess_mass(tables: PathTables, cap: float) -> float:
     """Z(c): mass of p above c q, for a cap of at least 1."""
     k = np.searchsorted(tables.ratios, -cap)
     return max(tables.target_sums[k] - cap * tables.drafted_sums[k], 0.0)
 
 
 @njit(cache=True)
-def _insert(places: IntArray, count: int, place: int) -> None:
+def insert_place(places: IntArray, count: int, place: int) -> None:
     """Insert a place among the first `count`, which ascend."""
     k = count
     while k > 0 and places[k - 1] > place:
@@ -127,7 +121,7 @@ def _insert(places: IntArray, count: int, place: int) -> None:
 
 
 @njit(cache=True)
-def _remaining(tail_sums: FloatArray, ranks: IntArray) -> float:
+def remaining_mass(tail_sums: FloatArray, ranks: IntArray) -> float:
     """Mass of q without the tokens of some ranks, which ascend, as a sum of what remains."""
     if len(ranks) == 0:
         return SCALE
@@ -147,7 +141,7 @@ def _raise_cap(
 ) -> tuple[float, float]:
     """Cap and residual mass after a rejection; unchanged where rounding leaves no residual."""
     higher = cap + mass / remaining
-    left = _excess(tables, higher)
+    left = excess_mass(tables, higher)
     if left > 0.0:
         return higher, left
     return cap, mass
@@ -159,9 +153,9 @@ def path_state(tables: PathTables, path: IntArray) -> tuple[float, float, float]
     cap, mass = 0.0, 1.0
     ranks = np.empty(len(path), dtype=np.int64)
     for k in range(len(path)):
-        cap, mass = _raise_cap(tables, cap, mass, _remaining(tables.tail_sums, ranks[:k]))
-        _insert(ranks, k, tables.rank[path[k]])
-    return cap, mass, _remaining(tables.tail_sums, ranks)
+        cap, mass = _raise_cap(tables, cap, mass, remaining_mass(tables.tail_sums, ranks[:k]))
+        insert_place(ranks, k, tables.rank[path[k]])
+    return cap, mass, remaining_mass(tables.tail_sums, ranks)
 
 
 @njit(cache=True)
@@ -187,13 +181,13 @@ def path_caps(tables: PathTables, ids: IntArray) -> tuple[FloatArray, FloatArray
     for row in range(batch):
         cap, mass = 0.0, 1.0
         for k in range(count):
-            remaining = _remaining(tables.tail_sums, ranks[:k])
+            remaining = remaining_mass(tables.tail_sums, ranks[:k])
             token = ids[row, k]
             p, q = tables.target[token], tables.drafted[token]
             wanted = max(p - cap * q, 0.0) / mass * remaining
             chances[row, k] = 1.0 if wanted >= q else wanted / q
             cap, mass = _raise_cap(tables, cap, mass, remaining)
-            _insert(ranks, k, tables.rank[token])
+            insert_place(ranks, k, tables.rank[token])
         caps[row] = cap
     return chances, caps
 
@@ -229,260 +223,3 @@ def draw_residuals(tables: PathTables, ids: IntArray, uniforms: FloatArray) -> I
         # Where rounding lets the goal reach the total, the last token with mass is drawn.
         tokens[row] = min(found, np.searchsorted(sums, total))
     return tokens
-
-
-# --- probability that every draft is rejected ----------------------------------------------------
-
-
-@njit(cache=True)
-def pair_rejection(tables: PathTables) -> float:
-    """Probability that both of two drafts are rejected, in O(V log V).
-
-    ``sum_x (q_x - p_x)+ Z(1 + Z(1) / (1 - q_x)) / Z(1)``.
-    """
-    first = _excess(tables, _FIRST_CAP)
-    if first == 0.0:
-        return 0.0
-    total = 0.0
-    rank = np.empty(1, dtype=np.int64)
-    for i in range(len(tables.target)):
-        # The power of two comes off without a trace.
-        over = tables.drafted[i] / SCALE - tables.target[i]
-        if over > 0.0:
-            rank[0] = tables.rank[i]
-            total += over * _excess(tables, _FIRST_CAP + first / _remaining(tables.tail_sums, rank))
-    return total / first
-
-
-@njit(cache=True)
-def _rejected_weight(
-    tables: PathTables, token: int, cap: float, mass: float, remaining: float
-) -> float:
-    """Probability that the next draft is this token AND is rejected."""
-    q = tables.drafted[token]
-    return q / remaining - min(q / remaining, max(tables.target[token] - cap * q, 0.0) / mass)
-
-
-@njit(cache=True)
-def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
-    """Probability that all n drafts are rejected, over every path of positive probability.
-
-    O(V**(n - 1) log V): for small supports.
-    """
-    size = len(tables.drafted)
-    depth = num_drafts - 1
-    caps, masses = np.empty(num_drafts), np.empty(num_drafts)
-    rest, weights = np.empty(num_drafts), np.empty(num_drafts)
-    caps[0], masses[0], rest[0], weights[0] = 0.0, 1.0, SCALE, 1.0
-    place = np.full(num_drafts, -1)
-    path = np.empty(num_drafts, dtype=np.int64)
-    ranks = np.empty((num_drafts, num_drafts), dtype=np.int64)
-    total, level = 0.0, 0
-    while level >= 0:
-        if level == depth:
-            higher = caps[level] + masses[level] / rest[level]
-            total += weights[level] * _excess(tables, higher) / masses[level]
-            level -= 1
-            continue
-        place[level] += 1
-        if place[level] == size:
-            place[level] = -1
-            level -= 1
-            continue
-        token = place[level]
-        if tables.drafted[token] <= 0.0 or (path[:level] == token).any():
-            continue
-        weight = _rejected_weight(tables, token, caps[level], masses[level], rest[level])
-        if weight <= 0.0:
-            continue
-        higher = caps[level] + masses[level] / rest[level]
-        left = _excess(tables, higher)
-        if left <= 0.0:
-            continue
-        path[level] = token
-        ranks[level + 1, :level] = ranks[level, :level]
-        _insert(ranks[level + 1], level, tables.rank[token])
-        caps[level + 1], masses[level + 1] = higher, left
-        rest[level + 1] = _remaining(tables.tail_sums, ranks[level + 1, : level + 1])
-        weights[level + 1] = weights[level] * weight
-        level += 1
-    return total
-
-
-@njit(cache=True)
-def _mix(number: np.uint64) -> np.uint64:
-    """Turn a counter into a number that looks drawn at random.
-
-    Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (SplitMix64).
-    """
-    z = number * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@njit(cache=True)
-def _uniform(stream: np.uint64, number: int) -> float:
-    """Give the number in [0, 1) that a stream has at a place."""
-    return float(_mix(stream + np.uint64(number)) >> np.uint64(11)) * 2.0**-53
-
-
-@njit(cache=True)
-def _weight_sums(
-    tables: PathTables, cap: float, mass: float, remaining: float, removed: IntArray
-) -> FloatArray:
-    """Add up the weights of the next rejected token along the order, each computed by itself."""
-    size = len(tables.drafted)
-    sums = np.zeros(size + 1)
-    for k in range(size):
-        weight = 0.0
-        if not (removed == k).any():
-            weight = _rejected_weight(tables, tables.by_ratio[k], cap, mass, remaining)
-        sums[k + 1] = sums[k] + weight
-    return sums
-
-
-@njit(cache=True)
-def _draw_rejected(
-    tables: PathTables,
-    cap: float,
-    mass: float,
-    remaining: float,
-    removed: IntArray,
-    uniforms: FloatArray,
-    picks: IntArray,
-) -> bool:
-    """Draw the next rejected token of several paths that agree so far, one from each stratum.
-
-    Parameters
-    ----------
-    tables : PathTables
-    cap, mass, remaining : float
-        c, Z(c) and s of the paths.
-    removed : ndarray of int64, shape (k,)
-        Places, along the order by p/q, of the tokens they rejected.
-    uniforms : ndarray, shape (m,)
-    picks : ndarray of int64, shape (m,)
-        Filled with places along that order, which ascend.
-
-    Returns
-    -------
-    bool
-        Whether any token has weight.
-
-    Notes
-    -----
-    The weight is 0 where p/q exceeds the next cap, ``q (1/s + c/Z) - p/Z`` down to the present cap
-    and q/s below, so its running sum comes from the prefix sums of p and q.
-    """
-    size, count = len(tables.drafted), len(picks)
-    sums_p, sums_q = tables.target_sums, tables.drafted_sums
-    first = int(np.searchsorted(tables.ratios, -(cap + mass / remaining)))
-    # No token lies below the cap 0 that comes before the first rejection.
-    middle = size if cap == 0.0 else max(first, int(np.searchsorted(tables.ratios, -cap)))
-    rate, per_p, per_q = 1.0 / remaining + cap / mass, 1.0 / mass, 1.0 / remaining
-
-    def reached(k: int) -> float:
-        head = min(k, middle)
-        upper = rate * (sums_q[head] - sums_q[first]) - per_p * (sums_p[head] - sums_p[first])
-        return upper + per_q * (sums_q[k] - sums_q[head])
-
-    total = reached(size)
-    # Rejected tokens have no weight any more: goals beyond them are moved on by what they had.
-    begins, lost = np.empty(len(removed)), np.zeros(len(removed) + 1)
-    for j in range(len(removed)):
-        k = max(int(removed[j]), first)
-        begins[j] = reached(k) - lost[j]
-        lost[j + 1] = lost[j] + (reached(k + 1) - reached(k) if k == removed[j] else 0.0)
-    total -= lost[len(removed)]
-    if not total > _CANCELLED * lost[len(removed)]:
-        sums = _weight_sums(tables, cap, mass, remaining, removed)
-        for i in range(count):
-            goal = (i + uniforms[i]) / count * sums[size]
-            picks[i] = min(int(np.searchsorted(sums, goal, side="right")), size) - 1
-        return sums[size] > 0.0
-    low = first
-    for i in range(count):
-        goal = (i + uniforms[i]) / count * total
-        passed = 0
-        while passed < len(removed) and goal >= begins[passed]:
-            passed += 1
-        goal += lost[passed]
-        step = max(1, (size - first) // count)
-        while low + step < size and reached(low + step) <= goal:
-            low += step
-            step *= 2
-        high = min(low + step, size)
-        while high - low > 1:
-            k = (low + high) // 2
-            if reached(k) <= goal:
-                low = k
-            else:
-                high = k
-        picks[i] = low
-    return True
-
-
-@njit(cache=True)
-def sample_rejection(
-    tables: PathTables, num_drafts: int, paths: int, seed: np.uint64
-) -> FloatArray:
-    """Probability of n rejections along sampled rejection paths, one value for each path.
-
-    Parameters
-    ----------
-    tables : PathTables
-    num_drafts : int
-        n >= 2.
-    paths : int
-    seed : uint64
-
-    Returns
-    -------
-    ndarray, shape (paths,)
-        Their mean is an unbiased estimate: only the rejected tokens are drawn, every test enters
-        with its exact conditional probability. Paths that agree so far stand side by side and draw
-        from strata of equal weight, so that their mean scatters less than independent ones would.
-    """
-    depth = num_drafts - 1
-    stream = _mix(seed + np.uint64(1))
-    uniforms, picks = np.empty(paths), np.empty(paths, dtype=np.int64)
-    # Bundles of paths that agree so far; what is known of one stands at its first path.
-    begins, parted = np.empty(paths + 1, dtype=np.int64), np.empty(paths + 1, dtype=np.int64)
-    begins[0], begins[1], bundles = 0, paths, 1
-    caps, masses, rests = np.zeros(paths), np.ones(paths), np.full(paths, SCALE)
-    removed = np.empty((paths, depth), dtype=np.int64)
-    ranks = np.empty((paths, depth), dtype=np.int64)
-    for level in range(depth):
-        for j in range(paths):
-            uniforms[j] = _uniform(stream, level * paths + j)
-        parts = 0
-        for b in range(bundles):
-            begin, end = begins[b], begins[b + 1]
-            cap, mass, rest = caps[begin], masses[begin], rests[begin]
-            before, ranks_before = removed[begin, :level].copy(), ranks[begin, :level].copy()
-            left = _excess(tables, cap + mass / rest) if mass > 0.0 else 0.0
-            drawn = picks[begin:end]
-            if left <= 0.0 or not _draw_rejected(
-                tables, cap, mass, rest, before, uniforms[begin:end], drawn
-            ):
-                left, drawn[:] = 0.0, -1  # nobody is rejected any more
-            for j in range(begin, end):
-                if j > begin and picks[j] == picks[j - 1]:
-                    continue
-                parted[parts] = j
-                parts += 1
-                caps[j], masses[j] = cap + mass / rest, left
-                if left > 0.0:
-                    removed[j, :level], ranks[j, :level] = before, ranks_before
-                    _insert(removed[j], level, picks[j])
-                    _insert(ranks[j], level, tables.rank[tables.by_ratio[picks[j]]])
-                    rests[j] = _remaining(tables.tail_sums, ranks[j, : level + 1])
-        parted[parts] = paths
-        begins, parted, bundles = parted, begins, parts
-    values = np.zeros(paths)
-    for b in range(bundles):
-        j = begins[b]
-        if masses[j] > 0.0:
-            values[j : begins[b + 1]] = _excess(tables, caps[j] + masses[j] / rests[j])
-    return values

@@ -136,16 +136,16 @@ class PathRRSPlan(SequentialPlan):
     @cached_property
     def _rate(self) -> tuple[float, float]:
         """Acceptance rate and its standard error."""
-        from mdsd.verifiers import _rejection_paths as paths
+        from mdsd.verifiers import _rejection_rates as rates
 
         p, q, n = self.target_probs, self._draft_probs, self.num_tests
         if n == 1:
             return float(min(1.0, np.minimum(p, q).sum())), 0.0
         if n == 2:
-            return min(1.0, max(0.0, 1.0 - paths.pair_rejection(self._tables))), 0.0
+            return min(1.0, max(0.0, 1.0 - rates.pair_rejection(self._tables))), 0.0
         if (n - 1) * np.log(np.count_nonzero(q)) <= np.log(_MAX_PATHS):
-            return min(1.0, max(0.0, 1.0 - paths.enumerate_rejection(self._tables, n))), 0.0
-        rejected = paths.sample_rejection(
+            return min(1.0, max(0.0, 1.0 - rates.enumerate_rejection(self._tables, n))), 0.0
+        rejected = rates.sample_rejection(
             self._tables, n, self._paths, np.uint64(self._seed % 2**64)
         )
         # Neighbours come from neighbouring strata: what they differ by is what is left of the

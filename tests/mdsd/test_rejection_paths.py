@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import mdsd
-from mdsd.verifiers import _rejection_paths as paths
+from mdsd.verifiers import _rejection_rates as rates
+from mdsd.verifiers._rejection_paths import SCALE, path_tables
 
 SEEDS = 400
 
@@ -28,7 +29,7 @@ def laws(size, heavy=None, seed=0):
 def estimates(tables, num_drafts, count, seeds=SEEDS):
     return np.array(
         [
-            paths.sample_rejection(tables, num_drafts, count, np.uint64(seed)).mean()
+            rates.sample_rejection(tables, num_drafts, count, np.uint64(seed)).mean()
             for seed in range(seeds)
         ]
     )
@@ -43,12 +44,12 @@ def mean_is(values, expected):
 def test_generator_is_splitmix64():
     # The first numbers of the published generator from state 0.
     expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    assert [int(paths._mix(np.uint64(k))) for k in (1, 2, 3)] == expected
+    assert [int(rates._mix(np.uint64(k))) for k in (1, 2, 3)] == expected
 
 
 def test_uniforms_fill_the_unit_interval():
-    streams = [np.uint64(paths._mix(np.uint64(seed + 1))) for seed in range(40)]
-    found = np.array([[paths._uniform(stream, k) for k in range(500)] for stream in streams])
+    streams = [np.uint64(rates._mix(np.uint64(seed + 1))) for seed in range(40)]
+    found = np.array([[rates._uniform(stream, k) for k in range(500)] for stream in streams])
     assert found.min() >= 0.0
     assert found.max() < 1.0
     assert len(np.unique(found)) == found.size
@@ -64,27 +65,27 @@ def test_uniforms_fill_the_unit_interval():
 @pytest.mark.parametrize("count", [1, 7, 64])
 @pytest.mark.parametrize("heavy", [None, 0.9, 1.0 - 1e-9])
 def test_estimate_is_unbiased(num_drafts, count, heavy):
-    tables = paths.path_tables(*laws(14, heavy))
-    expected = paths.enumerate_rejection(tables, num_drafts)
+    tables = path_tables(*laws(14, heavy))
+    expected = rates.enumerate_rejection(tables, num_drafts)
     assert 0.0 < expected < 1.0
     assert mean_is(estimates(tables, num_drafts, count), expected)
 
 
 def test_the_test_of_bias_can_fail():
     target, drafted = laws(14)
-    tables = paths.path_tables(target, drafted)
+    tables = path_tables(target, drafted)
     values = estimates(tables, 3, 64)
     steady = mdsd.RRSVerifier().plan(target, mdsd.WithReplacement(drafted, 3)).acceptance_rate
     for wrong in (
         1.0 - steady,  # rejected tokens that may come again
-        paths.enumerate_rejection(tables, 4),  # one draft too many
-        1.02 * paths.enumerate_rejection(tables, 3),
+        rates.enumerate_rejection(tables, 4),  # one draft too many
+        1.02 * rates.enumerate_rejection(tables, 3),
     ):
         assert not mean_is(values, wrong)
 
 
 def test_strata_scatter_less_than_independent_paths():
-    tables = paths.path_tables(*laws(200))
+    tables = path_tables(*laws(200))
     together = estimates(tables, 3, 64).std(ddof=1)
     alone = estimates(tables, 3, 1, seeds=64 * SEEDS).reshape(SEEDS, 64).mean(axis=1).std(ddof=1)
     assert together < 0.6 * alone
@@ -110,18 +111,18 @@ def test_standard_error_is_honest(num_drafts, heavy, monkeypatch):
 def test_pairs_are_enumerated_in_closed_form():
     for seed in range(30):
         for heavy in (None, 0.7, 1.0 - 1e-12):
-            tables = paths.path_tables(*laws(9, heavy, seed))
-            expected = paths.enumerate_rejection(tables, 2)
-            assert paths.pair_rejection(tables) == pytest.approx(expected, abs=1e-14)
+            tables = path_tables(*laws(9, heavy, seed))
+            expected = rates.enumerate_rejection(tables, 2)
+            assert rates.pair_rejection(tables) == pytest.approx(expected, abs=1e-14)
 
 
 def test_tables_of_tokens_in_order():
     target, drafted = np.array([0.1, 0.4, 0.0, 0.5, 0.0]), np.array([0.3, 0.2, 0.4, 0.1, 0.0])
-    tables = paths.path_tables(target, drafted)
+    tables = path_tables(target, drafted)
     # Those with p > q by falling p/q, the others as they stand.
     assert tables.by_ratio.tolist() == [3, 1, 0, 2, 4]
-    assert (-tables.ratios * paths.SCALE).tolist() == [5.0, 2.0]
+    assert (-tables.ratios * SCALE).tolist() == [5.0, 2.0]
     assert tables.target_sums.round(12).tolist() == [0.0, 0.5, 0.9, 1.0, 1.0, 1.0]
-    assert (tables.drafted_sums / paths.SCALE).round(12).tolist() == [0.0, 0.1, 0.3, 0.6, 1.0, 1.0]
+    assert (tables.drafted_sums / SCALE).round(12).tolist() == [0.0, 0.1, 0.3, 0.6, 1.0, 1.0]
     assert tables.rank.tolist() == [1, 2, 0, 3, 4]
-    assert (tables.tail_sums / paths.SCALE).round(12).tolist() == [1.0, 0.6, 0.3, 0.1, 0.0, 0.0]
+    assert (tables.tail_sums / SCALE).round(12).tolist() == [1.0, 0.6, 0.3, 0.1, 0.0, 0.0]

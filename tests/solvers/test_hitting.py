@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from solvers import hitting
-from solvers.hitting import prefix_hits, token_hits
+from solvers.hitting import mean_token_hit, prefix_hits, token_hits
 
 
 def exact_tuples(weights: np.ndarray, n: int) -> dict[tuple[int, ...], Fraction]:
@@ -95,6 +95,12 @@ class TestAgainstEnumeration:
         expected = [exact_hit(law, {i}) for i in range(len(weights))]
         np.testing.assert_allclose(token_hits(weights, n), expected, rtol=accuracy(weights), atol=0)
 
+    def test_mean_token_hit(self, weights, n):
+        law = exact_tuples(weights, n)
+        expected = [exact_hit(law, {i}) for i in range(len(weights))]
+        found = [mean_token_hit(masses, weights, n) for masses in np.eye(len(weights))]
+        np.testing.assert_allclose(found, expected, rtol=accuracy(weights), atol=0)
+
     def test_token_hits_sum_to_n(self, weights, n):
         assert token_hits(weights, n).sum() == pytest.approx(n, abs=accuracy(weights) * n, rel=0)
 
@@ -112,6 +118,7 @@ class TestAgainstEnumeration:
         before = weights.copy()
         prefix_hits(weights, n)
         token_hits(weights, n)
+        mean_token_hit(weights, weights, n)
         assert weights.tolist() == before.tolist()
 
 
@@ -129,6 +136,12 @@ class TestUniformWeights:
         size = n + spare
         found = token_hits(np.full(size, 1 / size), n)
         np.testing.assert_allclose(found, n / size, rtol=0, atol=1e-13)
+
+    def test_mean_token_hit(self, n, spare):
+        size = n + spare
+        masses = np.random.default_rng(n).dirichlet(np.ones(size))
+        found = mean_token_hit(masses, np.full(size, 1 / size), n)
+        assert found == pytest.approx(n / size, rel=0, abs=1e-13)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
@@ -202,6 +215,9 @@ def test_half_the_step_changes_nothing_at_20_000_tokens(n, concentration):
     np.testing.assert_allclose(prefix_hits(weights, n), fine, rtol=0, atol=1e-12)
     fine = hitting._token_hits(weights * hitting.MASS_SCALE, n, hitting._step(n) / 2)
     np.testing.assert_allclose(token_hits(weights, n), fine, rtol=1e-12, atol=1e-15)
+    masses = np.random.default_rng(n + 1).dirichlet(np.full(20_000, concentration))
+    expected = masses @ token_hits(weights, n)
+    assert mean_token_hit(masses, weights, n) == pytest.approx(expected, rel=1e-12, abs=0)
 
 
 def test_four_times_the_step_is_noticed():

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import cache
 from importlib import import_module
 from itertools import islice
+from os import _exit, getpid, getppid
 from pickle import PicklingError
+from threading import Thread
+from time import sleep
 from typing import Any, TypeVar
 
 from mdsd._arguments import check_whole, one_line, shown
 from mdsd.errors import InvalidArgumentError, MdsdError, UnsupportedError
 
 __all__ = ["check_workers", "run_tasks"]
+
+_WATCHED_SECONDS = 2.0
+"""How often a local worker looks whether the study that it works for is still there."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -87,12 +94,14 @@ def _in_processes(
     from joblib import Parallel, delayed
     from joblib.externals.loky.process_executor import BrokenProcessPool, TerminatedWorkerError
 
-    # One task at a time each: a batch of them would come back, and be written, together.
     parallel = Parallel(
-        n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1
+        n_jobs=workers,
+        backend="loky",
+        return_as="generator_unordered",
+        batch_size=1,  # several would come back, and be written, together
     )
     try:
-        yield from parallel(delayed(run)(task) for task in tasks)
+        yield from parallel(delayed(_run_watched)(run, task, getpid()) for task in tasks)
     except TerminatedWorkerError as error:
         raise _killed(error) from None
     except (BrokenProcessPool, PicklingError) as error:
@@ -100,6 +109,22 @@ def _in_processes(
             "the study cannot be sent to other processes, such as a verifier that they cannot "
             f"import; try workers=1 ({one_line(error)})"
         ) from None
+
+
+def _run_watched(run: Callable[[Task], Result], task: Task, parent: int) -> Result:
+    """Run a task in a process that ends soon after its parent: a killed one cannot see to it."""
+    _watch(parent)
+    return run(task)
+
+
+@cache
+def _watch(parent: int) -> None:
+    def watch() -> None:
+        while getppid() == parent:
+            sleep(_WATCHED_SECONDS)
+        _exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _on_cluster(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 import mdsd
@@ -393,8 +394,11 @@ def test_killed_study_goes_on_to_the_same_bytes(tmp_path, whole, capture, worker
     while not list(folder.glob("parts/*/*.parquet")) and time.monotonic() < limit:
         assert running.poll() in (None, 0)
         time.sleep(0.005)
-    os.killpg(running.pid, signal.SIGKILL)
+    workers_of_it = psutil.Process(running.pid).children(recursive=True)
+    running.kill()
     running.wait()
+    # They see that they work for nobody any more.
+    assert psutil.wait_procs(workers_of_it, timeout=30)[1] == []
     studies.study(capture, **SMALL, output=folder)
     assert contents(folder) == contents(whole)
 
