@@ -1126,6 +1126,41 @@ def study_rows() -> Iterator[list[Row]]:
                 values,
                 named=named,
             )
+    filters = {"top_k": TOP_KS, "top_p": TOP_PS}
+    of_a_grid = [
+        (option, listed(filters[option]) if option in filters else values, named)
+        for option, values, named in options + extra
+    ]
+    of_a_run: list[tuple[str, Values, str]] = [
+        (
+            "data",
+            {"none": (None, "None"), "number": (5, "5"), "unknown": ("smolm", "smollm2")},
+            "data",
+        ),
+        ("output", {"number": (5, "5"), "bytes": (b"study", "bytes")}, "output"),
+        ("workers", written(0, -1, 1.5, True, "2"), "workers"),
+        ("scheduler", {"number": (5, "5"), "bytes": (b"tcp://a:1", "b'tcp")}, "scheduler"),
+    ]
+    for option, values, named in (*of_a_grid, *of_a_run):
+        usual = {"data": DATA, "num_drafts": [3], "drafts": ["greedy"], "positions": 1}
+        yield rows(
+            "studies.study",
+            option,
+            lambda v, o=option, u=usual: mdsd.studies.study(**{**u, o: v}),
+            InvalidArgumentError,
+            values,
+            named=named,
+        )
+
+
+def listed(values: Values) -> Values:
+    """What is bad in a list of values that are bad by themselves, and what is no list."""
+    return {
+        "number": (3, "3"),
+        "string": ("all", "'all'"),
+        "empty": ([], "empty"),
+        **{f"of_{kind}": ([value], *words) for kind, (value, *words) in values.items()},
+    }
 
 
 def capture_study_rows() -> Iterator[list[Row]]:
@@ -2084,6 +2119,12 @@ COMMANDS = {
     "top_p": ("bound mine.npz --top-p 0", "top_p"),
     "ending": ("bound mine.npz --output x.txt", ".csv"),
     "plot_ending": ("bound mine.npz --output x.csv --plot x.jpg", ".png"),
+    "study_temperature": ("study mine.npz --temperature -1 --output kept", "-1"),
+    "study_workers": ("study mine.npz --workers 0 --output kept", "workers"),
+    "study_missing_file": ("study other.npz --output kept", "other.npz"),
+    "study_file_for_a_folder": ("study mine.npz --output text.npz", "text.npz"),
+    "report_missing": ("report kept --output report.html", "kept"),
+    "report_ending": ("report kept --output report.pdf", ".html"),
     "log": ("compare mine.jsonl", "mdsd interval"),
     "log_missing": ("interval mine.jsonl --output x.csv", "mine.jsonl"),
     "log_line": ("interval text.npz --output x.csv", "line 1"),
@@ -2206,6 +2247,7 @@ RECORDS = (
     "studies.CompareRow",
     "studies.IntervalRow",
     "studies.Missing",
+    "studies.StudyRow",
     "testing.Instance",
 )
 
