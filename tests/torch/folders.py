@@ -5,12 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
-transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
-torch = pytest.importorskip("torch")
-
 WORDS = ["<unk>", "</s>", *(f"w{k}" for k in range(12))]
 
 
@@ -18,6 +12,9 @@ def tiny_llama(
     seed: int, vocab_size: int = 14, *, layers: int = 1, context: int = 2048, eos: Any = None
 ) -> Any:
     """Make a model with random weights."""
+    import torch
+    import transformers
+
     torch.manual_seed(seed)
     config = transformers.LlamaConfig(
         vocab_size=vocab_size,
@@ -36,6 +33,9 @@ def tiny_llama(
 
 def word_tokenizer(words: Sequence[str]) -> Any:
     """Make a tokenizer that knows some words."""
+    import tokenizers
+    import transformers
+
     pieces = tokenizers.models.WordLevel({w: k for k, w in enumerate(words)}, unk_token="<unk>")
     plain = tokenizers.Tokenizer(pieces)
     plain.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()

@@ -17,6 +17,7 @@ from ..commands import assert_refused, printed, run
 from .folders import WORDS, tiny_llama, word_tokenizer
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
 
 OTHER = ["<unk>", "</s>", "x", *WORDS[:4:-1]]
 TEXTS = ["w1 w2 w3 w1 w9 w4", "w5", " ".join(f"w{(k * k) % 12}" for k in range(30))]

@@ -13,6 +13,7 @@ from ..commands import assert_refused, printed, run
 from .folders import WORDS, tiny_llama, word_tokenizer
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
 
 
 def save(folder, words, seed, *, tokenizer=True, size=None, eos=None):

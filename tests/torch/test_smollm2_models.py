@@ -11,6 +11,7 @@ from ..commands import printed, run
 from .folders import WORDS, tiny_llama, word_tokenizer
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
 
 TOOLS = Path(__file__).parents[2] / "tools"
 
