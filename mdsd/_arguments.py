@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = [
     "check_whole",
     "one_line",
     "read_array",
+    "read_json_object",
     "read_number",
     "row_name",
     "shown",
@@ -178,6 +180,23 @@ def read_array(value: Any, name: str, error: type[MdsdError]) -> AnyArray:
         return np.asarray(value)
     except Exception as reason:  # anyone's __array__ is called
         raise error(f"{name} cannot be read as an array: {one_line(reason)}") from None
+
+
+def read_json_object(name: str, value: Any) -> dict[str, Any]:
+    """Copy a mapping by way of JSON, so that it equals what is read back.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is none, or JSON cannot hold it.
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidArgumentError(f"{name} is {shown(value)}; expected a mapping")
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{name} cannot be JSON: {one_line(error)}") from None
+    return found
 
 
 def check_type(name: str, value: Any, kind: type) -> None:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from mdsd._arguments import one_line, shown
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["as_path", "destination", "new_file", "path_name", "temporary_path"]
+__all__ = ["as_path", "destination", "new_file", "only_writer", "path_name", "temporary_path"]
 
 # What systems say of a hard link that they cannot make, where a new name might still be possible.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -95,6 +95,45 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Have a folder alone while the block runs, among all that ask for it this way.
+
+    A kill frees it. On systems and disks without such locks nobody is kept out.
+
+    Parameters
+    ----------
+    folder : path
+        One that exists.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If another process has it, or it cannot be read.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise InvalidArgumentError(f"{path_name(folder)}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidArgumentError(
+                f"{path_name(folder)}: another process is writing to it"
+            ) from None
+        except OSError:  # disks over a network may have no locks
+            pass
+        yield
+    finally:
+        os.close(opened)
 
 
 def _give_name(temporary: Path, path: Path) -> None:

@@ -18,7 +18,10 @@ from mdsd.studies.rows import BoundRow, CompareRow, Missing
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
 __all__ = [
+    "NONE",
     "Paragraph",
+    "as_points",
+    "as_probability",
     "bound_report",
     "compare_report",
     "counted",
@@ -33,9 +36,12 @@ __all__ = [
 
 Row = TypeVar("Row", CompareRow, BoundRow, StudyRow)
 
+NONE = "\N{EN DASH}"
+"""What stands in a table for a number that there is not."""
+
 _NOT_YET = Text("not yet", style="dim")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-_IMPOSSIBLE = Text("\N{EN DASH}", style="dim")
+_IMPOSSIBLE = Text(NONE, style="dim")
 
 
 class Paragraph:
@@ -199,6 +205,28 @@ def counted(count: int, noun: str) -> str:
     ('1 run', '2,000 runs')
     """
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
+
+
+def as_probability(value: float | None) -> str:
+    """Write a probability, if there is one.
+
+    Examples
+    --------
+    >>> as_probability(0.25)
+    '0.2500'
+    """
+    return NONE if value is None else f"{value:.4f}"
+
+
+def as_points(lost: float | None) -> str:
+    """Write a loss, if there is one, in points of acceptance; rounding below zero is none.
+
+    Examples
+    --------
+    >>> as_points(0.125), as_points(-1e-17)
+    ('12.50', '0.00')
+    """
+    return NONE if lost is None else f"{max(0.0, round(100 * lost, 2)):.2f}"
 
 
 def _mean(row: Row, mean: float | None, stderr: float | None) -> Text:

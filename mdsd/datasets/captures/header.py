@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from mdsd._arguments import check_whole, one_line, shown
+from mdsd._arguments import check_whole, one_line, read_json_object, shown
 from mdsd.datasets.dataset import check_model_names
 from mdsd.errors import InvalidArgumentError
 
@@ -75,23 +75,12 @@ class CaptureHeader:
         object.__setattr__(self, "draft_models", tuple(given))
         object.__setattr__(self, "vocab_size", vocab_size)
         object.__setattr__(self, "top_k", top_k)
-        object.__setattr__(self, "provenance", _json_object(self.provenance))
+        provenance = MappingProxyType(read_json_object("provenance", self.provenance))
+        object.__setattr__(self, "provenance", provenance)
 
     def __reduce__(self) -> tuple[type[CaptureHeader], tuple[Any, ...]]:
         # A read-only mapping cannot be pickled.
         return type(self), (*(getattr(self, name) for name in _FIELDS[:-1]), dict(self.provenance))
-
-
-def _json_object(provenance: Any) -> Mapping[str, Any]:
-    """Copy a provenance by way of JSON, so that it equals what is read back."""
-    if isinstance(provenance, Mapping):
-        try:
-            found = json.loads(json.dumps(dict(provenance), allow_nan=False))
-            return MappingProxyType(found)
-        except (TypeError, ValueError, RecursionError) as error:
-            reason = one_line(error)
-            raise InvalidArgumentError(f"provenance cannot be JSON: {reason}") from None
-    raise InvalidArgumentError(f"provenance is {shown(provenance)}; expected a mapping")
 
 
 def header_to_json(header: CaptureHeader) -> str:

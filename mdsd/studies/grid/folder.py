@@ -2,10 +2,10 @@
 
 ::
 
-    study.json              data, settings and versions; written first, never changed
-    parts/0000/000000.parquet   a cell at a block of positions, until the cell is whole
-    cells/0000.parquet      a cell at all positions, see `mdsd.studies.grid.cell_files`
-    study.parquet, study.csv    the rows; written last
+    study.json                      data, settings and versions; written first, never changed
+    parts/0000/000000000.parquet    a cell at a block of positions, until the cell is whole
+    cells/0000.parquet              a cell at all positions, see `mdsd.studies.grid.cell_files`
+    study.parquet, study.csv        the rows; written last
 
 Every file is there in full or not at all, and nothing in it tells the time: the same study leaves
 the same bytes, in one go or in several, whatever the number of workers.
@@ -14,15 +14,18 @@ the same bytes, in one go or in several, whatever the number of workers.
 from __future__ import annotations
 
 import json
+import os
 import platform
-from collections.abc import Mapping
-from contextlib import suppress
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from mdsd._files import path_name
+from mdsd._arguments import read_json_object
+from mdsd._files import as_path, new_file, only_writer, path_name
 from mdsd._version import __version__
 from mdsd.datasets import Source
 from mdsd.errors import InvalidArgumentError
@@ -32,13 +35,15 @@ from mdsd.studies.grid.settings import GridSettings
 from mdsd.studies.grid.values import BlockValues
 from mdsd.studies.output import to_csv, to_parquet, write_files
 
-__all__ = ["Block", "Study", "StudyFolder", "read_study"]
+__all__ = ["Block", "Study", "StudyFolder", "opened_study", "read_study"]
 
 Block = tuple[int, int]
 """First position, and the one after the last."""
 
 _PLAN = "study.json"
 _FILES = frozenset({_PLAN, "parts", "cells", "study.parquet", "study.csv"})
+_MADE_OF_IT = (".html", ".png")
+_TEMPORARY = re.compile(r"\.(study\.(json|parquet|csv)|\d+\.parquet|.+\.(html|png))\.\d+\.tmp")
 _LIBRARIES = ("numpy", "scipy", "numba", "pyarrow")
 
 
@@ -64,19 +69,12 @@ class Study:
 
 
 class StudyFolder:
-    """A study while it runs.
+    """A study while it runs, in a folder that `opened_study` gave it.
 
-    Parameters
+    Attributes
     ----------
-    path : path
-        Made if it is not there. One that holds the same study, whole or in part, is gone on with.
-    source : Source
-    settings : GridSettings
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the folder holds anything else, another study included, or cannot be written.
+    num_tasks : int
+        All tasks, done or not: a cell at a block of positions each.
     """
 
     def __init__(self, path: Path, source: Source, settings: GridSettings) -> None:
@@ -87,62 +85,40 @@ class StudyFolder:
             for start, stop in source.blocks
             if start < settings.positions
         )
-        plan = _plan(source, settings)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            leftovers = {*path.glob(".*.tmp"), *path.glob("*/**/.*.tmp")}  # of a kill
-            foreign = sorted(
-                entry.name
-                for entry in path.iterdir()
-                if not _may_be_here(entry) and entry not in leftovers
-            )
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"{path_name(path)}: cannot be a folder: {error.strerror}"
-            ) from None
-        if foreign:
-            raise InvalidArgumentError(
-                f"{path_name(path)}: holds {foreign[0]!r}, which no study wrote; name another "
-                "folder"
-            )
-        if (path / _PLAN).exists():
-            _check_same(path, plan)
-        else:
-            write_files({path / _PLAN: _to_json(plan)})
-        for leftover in leftovers:
-            leftover.unlink(missing_ok=True)
+        self.num_tasks = len(self._cells) * len(self._blocks)
+        self._claim(_plan(source, settings))
+        self._left = [self._blocks_left(number) for number in range(len(self._cells))]
+        for number, left in enumerate(self._left):
+            if not left:  # a kill may have come before it was joined, or half-way
+                self._join(number)
 
     def tasks(self) -> list[tuple[int, Block]]:
-        """List all tasks: numbers of cells, with each block of positions."""
-        return [(number, block) for number in range(len(self._cells)) for block in self._blocks]
-
-    def is_done(self, number: int, block: Block) -> bool:
-        """Tell whether the numbers of a cell at a block are here."""
-        return self._cell(number).exists() or self._part(number, block).exists()
+        """List the tasks that are left: numbers of cells, with a block of positions each."""
+        return [(number, block) for number, left in enumerate(self._left) for block in sorted(left)]
 
     def keep(self, number: int, block: Block, values: BlockValues) -> None:
-        """Write the numbers of a cell at a block, and the cell if that is its last one."""
-        self._make(self._part(number, block).parent)
-        write_cell(self._part(number, block), self._cells[number], [values])
-        self.join(number)
+        """Write the numbers of a cell at a block, and the cell if that is its last one.
 
-    def join(self, number: int) -> None:
-        """Write a cell of which all blocks are here."""
-        parts = [self._part(number, block) for block in self._blocks]
-        if not self._cell(number).exists():
-            if not all(part.exists() for part in parts):
-                return
-            self._make(self._cell(number).parent)
-            blocks = (CellFile(part).block() for part in parts)
-            write_cell(self._cell(number), self._cells[number], blocks)
-        for part in parts:
-            part.unlink(missing_ok=True)
-        for folder in (parts[0].parent, parts[0].parent.parent):
-            with suppress(OSError):  # not empty yet, or gone
-                folder.rmdir()
+        Raises
+        ------
+        InvalidArgumentError
+            If a file cannot be written, or one of the other blocks cannot be read.
+        """
+        part = self._part(number, block)
+        _make(part.parent)
+        write_cell(part, self._cells[number], [values])
+        self._left[number].discard(block)
+        if not self._left[number]:
+            self._join(number)
 
     def finish(self) -> tuple[StudyRow, ...]:
-        """Write the rows, once all cells are here."""
+        """Write the rows, once all cells are here.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a cell cannot be read, or a file cannot be written.
+        """
         rows = read_study(self._path).rows
         tables = {
             self._path / "study.parquet": to_parquet(rows),
@@ -151,22 +127,107 @@ class StudyFolder:
         write_files({path: content for path, content in tables.items() if not path.exists()})
         return rows
 
-    def _make(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+    def _claim(self, plan: Mapping[str, Any]) -> None:
+        """Make the folder one of this study, unless it is, and clear what a kill left in it."""
+        path, file = self._path, self._path / _PLAN
+        try:
+            begun = file.exists()
+            foreign = sorted(
+                entry.name for entry in path.iterdir() if not _may_be_here(entry.name, begun)
+            )
+            places = [path, path / "cells", *path.glob("parts/*")]
+            leftovers = [
+                entry
+                for place in places
+                for entry in place.glob(".*.tmp")
+                if _TEMPORARY.fullmatch(entry.name)
+            ]
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"{path_name(path)}: cannot be read: {error.strerror}"
+            ) from None
+        if foreign:
+            which = f"but no {_PLAN}" if foreign[0] in _FILES else "which no study wrote"
+            raise InvalidArgumentError(
+                f"{path_name(path)}: holds {foreign[0]!r}, {which}; name another folder"
+            )
+        if begun:
+            _check_same(path, plan)
+        for leftover in leftovers:
+            with suppress(OSError):
+                leftover.unlink()
+        if not begun:
+            with new_file(file) as stream:
+                stream.write(_to_json(plan))
+
+    def _blocks_left(self, number: int) -> set[Block]:
+        """Find the blocks of a cell that are not here."""
+        if self._cell(number).exists():
+            return set()
+        try:
+            here = set(os.listdir(self._parts(number)))
+        except OSError:
+            here = set()
+        return {block for block in self._blocks if _part_name(block) not in here}
+
+    def _join(self, number: int) -> None:
+        """Write a cell of which all blocks are here, unless it is written, and remove them."""
+        cell, folder = self._cell(number), self._parts(number)
+        parts = [folder / _part_name(block) for block in self._blocks]
+        if not cell.exists():
+            _make(cell.parent)
+            blocks = (CellFile(part).block() for part in parts)
+            write_cell(cell, self._cells[number], blocks)
+        # What stays because it cannot be removed takes room and does no harm.
+        with suppress(OSError):
+            for part in parts if folder.exists() else ():
+                part.unlink(missing_ok=True)
+        for emptied in (folder, folder.parent):
+            with suppress(OSError):  # not empty yet, or gone
+                emptied.rmdir()
 
     def _cell(self, number: int) -> Path:
-        return self._path / "cells" / f"{number:04d}.parquet"
+        return _cell_path(self._path, number)
+
+    def _parts(self, number: int) -> Path:
+        return self._path / "parts" / f"{number:04d}"
 
     def _part(self, number: int, block: Block) -> Path:
-        return self._path / "parts" / f"{number:04d}" / f"{block[0]:09d}.parquet"
+        return self._parts(number) / _part_name(block)
 
 
-def read_study(path: Path) -> Study:
-    """Read the folder of a study.
+@contextmanager
+def opened_study(path: Path, source: Source, settings: GridSettings) -> Iterator[StudyFolder]:
+    """Open the folder of a study, for this process alone while the block runs.
 
     Parameters
     ----------
     path : path
+        Made if it is not there. One that holds the same study, whole or in part, is gone on with.
+    source : Source
+    settings : GridSettings
+
+    Yields
+    ------
+    StudyFolder
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the folder holds anything else, another study included, another process is running it,
+        or it cannot be written.
+    """
+    _make(path)
+    with only_writer(path):
+        yield StudyFolder(path, source, settings)
+
+
+def read_study(path: str | os.PathLike[str]) -> Study:
+    """Read the folder of a study.
+
+    Parameters
+    ----------
+    path : path-like
 
     Returns
     -------
@@ -177,23 +238,42 @@ def read_study(path: Path) -> Study:
     InvalidArgumentError
         If the folder holds no study, an unfinished one, or a file that cannot be read.
     """
-    plan = _read_plan(path)
+    folder = as_path(path)
+    plan = _read_plan(folder)
     cells = []
     for number in range(plan["cells"]):
-        file = path / "cells" / f"{number:04d}.parquet"
+        file = _cell_path(folder, number)
         if not file.exists():
             raise InvalidArgumentError(
-                f"{path_name(path)}: the study is not finished: {number} of {plan['cells']} cells; "
-                "run it again to go on"
+                f"{path_name(folder)}: the study is not finished: {number} of {plan['cells']} "
+                "cells; run it again to go on"
             )
         cells.append(CellFile(file))
     rows = tuple(row for cell in cells for row in study_rows(cell))
-    return Study(path.resolve().name, plan, tuple(cells), rows)
+    return Study(folder.resolve().name, plan, tuple(cells), rows)
 
 
-def _may_be_here(entry: Path) -> bool:
-    """Tell the files of a study, and of what is made of it, from others."""
-    return entry.name in _FILES or entry.suffix in {".html", ".png"}
+def _cell_path(folder: Path, number: int) -> Path:
+    return folder / "cells" / f"{number:04d}.parquet"
+
+
+def _part_name(block: Block) -> str:
+    return f"{block[0]:09d}.parquet"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{path_name(folder)}: cannot be a folder: {error.strerror}"
+        ) from None
+
+
+def _may_be_here(name: str, begun: bool) -> bool:
+    """Tell the files of a study that was begun, and of what is made of it, from others."""
+    its_own = begun and name in _FILES
+    return its_own or name.endswith(_MADE_OF_IT) or _TEMPORARY.fullmatch(name) is not None
 
 
 def _plan(source: Source, settings: GridSettings) -> dict[str, Any]:
@@ -204,7 +284,7 @@ def _plan(source: Source, settings: GridSettings) -> dict[str, Any]:
             "name": source.name,
             "fingerprint": source.fingerprint,
             "positions": source.num_positions,
-            "provenance": dict(source.provenance),
+            "provenance": read_json_object("provenance", source.provenance),
         },
         "settings": settings.describe(),
         "cells": len(settings.cells),
@@ -219,16 +299,35 @@ def _read_plan(path: Path) -> dict[str, Any]:
     file = path / _PLAN
     try:
         plan = json.loads(file.read_bytes())
-        whole = isinstance(plan["cells"], int) and {"version", "data", "settings"} <= plan.keys()
     except OSError as error:
         raise InvalidArgumentError(
             f"{path_name(path)}: holds no study: {_PLAN}: {error.strerror}"
         ) from None
-    except (ValueError, TypeError, KeyError):
-        whole = False
-    if not whole:
+    except (ValueError, RecursionError):  # not JSON, or not even text
+        plan = None
+    if not _is_plan(plan):
         raise InvalidArgumentError(f"{path_name(file)}: is not what a study writes")
     return dict(plan)
+
+
+def _is_plan(plan: Any) -> bool:
+    """Tell what `_plan` makes, as far as anyone reads it, from other JSON."""
+    if not isinstance(plan, dict) or any(
+        not isinstance(plan.get(part), dict) for part in ("data", "settings", "libraries")
+    ):
+        return False
+    cells, data = plan.get("cells"), plan["data"]
+    return (
+        isinstance(plan.get("version"), str)
+        and isinstance(cells, int)
+        and cells > 0
+        and isinstance(data.get("name"), str)
+        and isinstance(data.get("fingerprint"), str)
+        and isinstance(data.get("positions"), int)
+        and isinstance(data.get("provenance"), dict)
+        and isinstance(plan["settings"].get("positions"), int)
+        and isinstance(plan["settings"].get("top_k"), list)
+    )
 
 
 def _check_same(path: Path, plan: Mapping[str, Any]) -> None:

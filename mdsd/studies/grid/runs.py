@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mdsd._files import as_path
 from mdsd.datasets import Dataset, Source, open_source
-from mdsd.studies.grid.folder import Block, StudyFolder
+from mdsd.studies.grid.folder import Block, opened_study
 from mdsd.studies.grid.rows import StudyRow
 from mdsd.studies.grid.settings import GridSettings, grid_settings
 from mdsd.studies.grid.values import BlockValues, block_values
@@ -74,7 +74,8 @@ def study(
     ------
     InvalidArgumentError
         If an option is out of range, a name is not known, nothing is left to compute, the output
-        folder holds something else, or the scheduler does not answer.
+        folder holds something else, is in use or cannot be written, or the scheduler does not
+        answer.
     InvalidDistributionError
         If the data cannot be read.
     UnsupportedError
@@ -141,19 +142,25 @@ def run_study(
     Returns
     -------
     tuple of StudyRow
+
+    Raises
+    ------
+    MdsdError
+        As `study`.
     """
     processes = check_workers(workers, scheduler)
-    folder = StudyFolder(output, source, settings)
-    tasks = folder.tasks()
-    waiting = [task for task in tasks if not folder.is_done(*task)]
-    done = len(tasks) - len(waiting)
     run = _Runner(source, settings)
-    for number, block, values in run_tasks(run, waiting, processes, scheduler):
-        folder.keep(number, block, values)
-        done += 1
-        if progress is not None:
-            progress(done, len(tasks))
-    return folder.finish()
+    with opened_study(output, source, settings) as folder:
+        tasks = folder.tasks()
+        done = folder.num_tasks - len(tasks)
+        # Closed at once where the study ends early: its processes and warnings end with it.
+        with closing(run_tasks(run, tasks, processes, scheduler)) as results:
+            for number, block, values in results:
+                folder.keep(number, block, values)
+                done += 1
+                if progress is not None:
+                    progress(done, folder.num_tasks)
+        return folder.finish()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -9,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mdsd._arguments import check_whole
 from mdsd._typing import IntArray
 from mdsd.datasets import Source
 from mdsd.errors import InvalidArgumentError
@@ -55,9 +58,15 @@ class GridSettings:
 
     def describe(self) -> dict[str, Any]:
         """Give the settings as they are written next to the rows."""
+        given = {
+            name: _described(verifier)
+            for name, verifier in self.verifiers.items()
+            if not isinstance(verifier, str)
+        }
         return {
             "positions": self.positions,
             **self.axes,
+            **({"given_verifiers": given} if given else {}),
             "monte_carlo_paths": PATHS,
             "seed": self.seed,
         }
@@ -130,12 +139,14 @@ def grid_settings(
     ]
     plan = plans[0]
     judges = {verifier_label(verifier): verifier for verifier in plan.verifiers}
-    kept = tuple(dict.fromkeys((each.top_k, each.top_p) for each in plans))
+    kept = tuple(dict.fromkeys((_count(each.top_k), each.top_p) for each in plans))
+    cells = grid_cells([(case, _supported(case, judges)) for case in plan.cases], kept)
+    _refuse_shared_columns(cells)
     return GridSettings(
         verifiers=judges,
         positions=plan.positions,
         seed=plan.seed,
-        cells=grid_cells([(case, _supported(case, judges)) for case in plan.cases], kept),
+        cells=cells,
         axes={
             "draft_models": list(plan.draft_models),
             "drafts": list(plan.drafts),
@@ -146,6 +157,29 @@ def grid_settings(
             "verifiers": list(judges),
         },
     )
+
+
+def _count(top_k: int | None) -> int | None:
+    """Check that the column of a filter can hold it."""
+    return None if top_k is None else check_whole("top_k", top_k, 1)
+
+
+def _refuse_shared_columns(cells: Iterable[Cell]) -> None:
+    """Refuse verifiers named as the other columns of a cell are."""
+    for cell in cells:
+        for column, times in Counter(cell.columns).items():
+            if times > 1:
+                raise InvalidArgumentError(
+                    f"verifiers holds one whose column {column!r} has the name of another; set "
+                    "another `name` on it"
+                )
+
+
+def _described(verifier: Verifier) -> str:
+    """Tell a verifier that was given as it is from others of its name, in every process alike."""
+    kind, options = type(verifier), sorted(vars(verifier).items())
+    values = ", ".join(f"{name}={value!r}" for name, value in options)
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", f"{kind.__module__}.{kind.__qualname__}({values})")
 
 
 def _supported(case: Case, judges: Mapping[str, str | Verifier]) -> tuple[str, ...]:

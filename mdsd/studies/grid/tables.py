@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 
 from mdsd.studies.grid.rows import StudyRow
-from mdsd.studies.tables import Paragraph, notes, plain_table, sections, titled_groups
+from mdsd.studies.tables import (
+    Paragraph,
+    as_points,
+    as_probability,
+    notes,
+    plain_table,
+    sections,
+    titled_groups,
+)
 
 __all__ = ["study_table"]
 
@@ -37,22 +45,13 @@ def study_table(rows: Sequence[StudyRow], positions: int) -> RenderableType:
                 table.add_row(
                     row.draft if first else "",
                     str(row.num_drafts) if first else "",
-                    _number(row.bound) if first else "",
+                    as_probability(row.bound) if first else "",
                     row.verifier,
-                    _number(row.acceptance),
-                    _points(row.lost_to_model),
-                    _points(row.lost_to_construction),
-                    _points(row.lost_to_verifier),
+                    as_probability(row.acceptance),
+                    as_points(row.lost_to_model),
+                    as_points(row.lost_to_construction),
+                    as_points(row.lost_to_verifier),
                 )
             table.add_section()
         parts += [Paragraph(title, "bold"), table, ""]
     return Group(*parts, *notes(rows, positions, _LEGEND))
-
-
-def _number(value: float | None) -> str:
-    return "\N{EN DASH}" if value is None else f"{value:.4f}"
-
-
-def _points(lost: float | None) -> str:
-    """Write a loss in points of acceptance; rounding below zero is none."""
-    return "\N{EN DASH}" if lost is None else f"{max(0.0, round(100 * lost, 2)):.2f}"

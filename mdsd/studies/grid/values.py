@@ -68,41 +68,58 @@ def block_values(block: Dataset, start: int, cell: Cell, settings: GridSettings)
 
     columns: dict[str, AnyArray] = {}
     missing: dict[str, Missing] = {}
-
-    def fill(column: str, what: str, rows: IntArray, compute: Callable[[IntArray], Any]) -> None:
-        columns[column] = np.full(block.num_positions, np.nan)
-        try:
-            columns[column][rows] = compute(rows) if len(rows) else []
-        except _FAILURES:
-            columns[column][:] = np.nan
-            missing[column] = _first_missing(what, rows, compute, block, start)
-
     # The sums that BLAS splits among threads would end in other digits on other machines.
     with threadpool_limits(1), limit_threads(1):
         laws = _Laws(block, cell, settings.seeds(range(start, start + block.num_positions)))
+
+        def fill(
+            column: str, what: str, construction: Construction, compute: Callable[[IntArray], Any]
+        ) -> None:
+            rows = np.flatnonzero(columns[construction.drawable_column])
+            columns[column] = np.full(block.num_positions, np.nan)
+            found, failure = _computed(rows, compute)
+            if failure is None:
+                columns[column][rows] = found
+                return
+            row, reason = failure
+            tokens = laws.live_tokens(construction, row)
+            missing[column] = Missing(what, start + row, tokens, reason)
+
         asked = dict(cell.judged)
         for construction in cell.constructions:
-            drawable = laws.drawable(construction)
-            columns[construction.drawable_column] = drawable
-            rows = np.flatnonzero(drawable)
+            columns[construction.drawable_column] = laws.drawable(construction)
             bounds = partial(laws.bounds, construction)
-            fill(construction.bound_column, "bound", rows, bounds)
+            fill(construction.bound_column, "bound", construction, bounds)
             for name in asked.get(construction, ()):
                 rates = partial(laws.rates, construction, settings, name)
-                fill(construction.acceptance_column(name), name, rows, rates)
+                fill(construction.acceptance_column(name), name, construction, rates)
     return BlockValues(columns, missing)
 
 
-def _first_missing(
-    what: str, rows: IntArray, compute: Callable[[IntArray], Any], block: Dataset, start: int
-) -> Missing:
-    """Find the position at which a batch failed, and what the library said about it."""
+def _computed(
+    rows: IntArray, compute: Callable[[IntArray], Any]
+) -> tuple[FloatArray, tuple[int, str] | None]:
+    """Compute the numbers of some rows; if that fails, tell the first row that does, and why."""
+    if not len(rows):
+        return np.empty(0), None
+    try:
+        found = np.asarray(compute(rows))
+    except _FAILURES as error:
+        return np.empty(0), _first_failure(rows, compute, error)
+    for place in np.flatnonzero(~np.isfinite(found))[:1]:
+        return found, (int(rows[place]), f"its value is {float(found[place])!r}")
+    return found, None
+
+
+def _first_failure(
+    rows: IntArray, compute: Callable[[IntArray], Any], failed: Exception
+) -> tuple[int, str]:
     for row in rows:
         try:
             compute(np.array([row]))
         except _FAILURES as error:
-            return Missing(what, start + int(row), block.vocab_size, str(error))
-    raise AssertionError(f"{what} failed for a block but for none of its rows")
+            return int(row), str(error)
+    return int(rows[0]), str(failed)  # a verifier of another package may fail in batches only
 
 
 class _Laws:
@@ -121,6 +138,11 @@ class _Laws:
         needed = self._cell.num_drafts if construction.draws_distinct else 1
         support = np.count_nonzero(self._drafts[construction.draft_models[0]], axis=1)
         return np.asarray(support >= needed)
+
+    def live_tokens(self, construction: Construction, row: int) -> int:
+        """Count the tokens with probability under the target or a draft at one position."""
+        target, drafted = self._pairs(construction, np.array([row]))
+        return int(((target[0] > 0.0) | (drafted.reshape(-1, target.shape[1]) > 0.0).any(0)).sum())
 
     def bounds(self, construction: Construction, rows: IntArray) -> FloatArray:
         """Compute the acceptance bounds at some positions."""

@@ -5,8 +5,10 @@ All give the same results; only the order in which they arrive differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+import signal
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import cache
 from importlib import import_module
 from itertools import islice
@@ -54,7 +56,7 @@ def check_workers(workers: Any, scheduler: Any) -> int:
 
 def run_tasks(
     run: Callable[[Task], Result], tasks: Sequence[Task], workers: int, scheduler: str | None
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Run tasks, and give each result when it is there.
 
     Parameters
@@ -82,15 +84,16 @@ def run_tasks(
         If a local worker was killed, or several of a cluster with the same task.
     """
     if scheduler is not None:
-        return _on_cluster(run, tasks, scheduler)
-    if workers == 1 or len(tasks) < 2:
-        return map(run, tasks)
-    return _in_processes(run, tasks, min(workers, len(tasks)))
+        yield from _on_cluster(run, tasks, scheduler)
+    elif workers == 1 or len(tasks) < 2:
+        yield from map(run, tasks)
+    else:
+        yield from _in_processes(run, tasks, min(workers, len(tasks)))
 
 
 def _in_processes(
     run: Callable[[Task], Result], tasks: Sequence[Task], workers: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     from joblib import Parallel, delayed
     from joblib.externals.loky.process_executor import BrokenProcessPool, TerminatedWorkerError
 
@@ -101,7 +104,17 @@ def _in_processes(
         batch_size=1,  # several would come back, and be written, together
     )
     try:
-        yield from parallel(delayed(_run_watched)(run, task, getpid()) for task in tasks)
+        with _deaf_to_interrupts():
+            results = parallel(delayed(_run_watched)(run, task, getpid()) for task in tasks)
+        try:
+            # Not `yield from`, which would close it before the warning is silenced.
+            for result in results:  # noqa: UP028
+                yield result
+        finally:
+            # Of a study that stops early joblib warns that results were computed for nothing.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                results.close()
     except TerminatedWorkerError as error:
         raise _killed(error) from None
     except (BrokenProcessPool, PicklingError) as error:
@@ -109,6 +122,25 @@ def _in_processes(
             "the study cannot be sent to other processes, such as a verifier that they cannot "
             f"import; try workers=1 ({one_line(error)})"
         ) from None
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Start processes that do not hear of Ctrl-C, which reaches all processes of a terminal.
+
+    This one hears of it when they are started, and ends them.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # when it starts, it takes the mask away
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run_watched(run: Callable[[Task], Result], task: Task, parent: int) -> Result:
@@ -129,14 +161,18 @@ def _watch(parent: int) -> None:
 
 def _on_cluster(
     run: Callable[[Task], Result], tasks: Sequence[Task], scheduler: str
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     try:
         distributed: Any = import_module("distributed")
+        addressing: Any = import_module("distributed.comm.addressing")
     except ImportError as error:
         raise UnsupportedError(
             f"a scheduler needs distributed: pip install 'mdsd[cluster]' ({error})"
         ) from None
     try:
+        if not scheduler.startswith("inproc://"):
+            # Refused here: a client that refuses it leaves a traceback when it is removed.
+            addressing.get_address_host_port(scheduler)
         client = distributed.Client(scheduler, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise InvalidArgumentError(

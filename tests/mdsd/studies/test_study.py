@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -224,6 +225,38 @@ def test_what_cannot_be_computed_is_missing_with_its_reason(tmp_path):
     assert read_study(tmp_path / "study").rows == rows
 
 
+class Unsteady(mdsd.NaiveVerifier):
+    """Fails once, or has no number."""
+
+    name = "unsteady"
+    calls = 0
+
+    def __init__(self, fault: int | float) -> None:
+        self.fault = fault
+
+    def _plan(self, target_probs: Any, draft: Any) -> Any:
+        plan = super()._plan(target_probs, draft)
+        self.calls += 1
+        if self.fault == self.calls:
+            raise UnsupportedError("not this time")
+        if np.isnan(self.fault):
+            kind = type(plan)
+            plan.__class__ = type(kind.__name__, (kind,), {"acceptance_rate": self.fault})
+        return plan
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [(3, "not this time"), (float("nan"), "its value is nan")], ids=str
+)
+def test_fault_of_a_verifier_is_missing_with_its_reason(fault, reason):
+    options = {"num_drafts": [2], "drafts": ["greedy"], "positions": 5, "top_k": [30]}
+    (row,) = studies.study("smollm2", **options, verifiers=[Unsteady(fault)])
+    (missing,) = row.missing
+    assert (row.acceptance, missing.position, missing.reason) == (None, 0, reason)
+    # At most 30 of each law.
+    assert 30 <= missing.tokens <= 60
+
+
 def test_estimates_depend_on_the_seed_and_the_position_only():
     options = {"drafts": ["without_replacement"], "verifiers": ["rrs"], "num_drafts": [3]}
     first, again, other = (
@@ -363,6 +396,140 @@ def test_leftovers_of_a_kill_are_no_obstacle(tmp_path, whole, capture):
     assert contents(folder) == contents(whole)
 
 
+class Killed(BaseException):
+    """What a kill is in a process that goes on."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, number: float) -> list[str]:
+    """Let the n-th change of any file, and all that follow, not happen; list those that did."""
+    done: list[str] = []
+
+    def mortal(name: str):
+        change = getattr(os, name)
+
+        def changed(*arguments: Any, **options: Any) -> Any:
+            if len(done) + 1 >= number:
+                raise Killed
+            done.append(name)
+            return change(*arguments, **options)
+
+        return changed
+
+    for name in ("link", "mkdir", "replace", "rmdir", "unlink"):
+        monkeypatch.setattr(os, name, mortal(name))
+    return done
+
+
+def test_study_killed_at_any_change_goes_on_to_the_same_bytes(tmp_path, capture):
+    options = {"num_drafts": [1, 2], "drafts": ["greedy"], "verifiers": ["greedy"]}
+    options |= {"positions": 16}  # 2 cells of 2 blocks
+    with pytest.MonkeyPatch.context() as patch:
+        changes = kill_at(patch, np.inf)
+        studies.study(capture, **options, output=tmp_path / "whole")
+    assert {"link", "mkdir", "replace", "rmdir", "unlink"} == set(changes)
+    for number in range(1, len(changes) + 1):
+        folder = tmp_path / f"killed at {number}"
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(patch, number)
+            with pytest.raises(Killed):
+                studies.study(capture, **options, output=folder)
+        studies.study(capture, **options, output=folder)
+        assert contents(folder) == contents(tmp_path / "whole"), changes[:number]
+        assert not (folder / "parts").exists()
+
+
+def test_second_study_in_a_folder_is_refused(tmp_path, whole, capture):
+    folder = tmp_path / "study"
+    refused: list[str] = []
+
+    def start_another(done: int, total: int) -> None:
+        with pytest.raises(InvalidArgumentError) as error:
+            studies.study(capture, **SMALL, output=folder)
+        refused.append(str(error.value))
+
+    pytest.importorskip("fcntl")
+    studies.study(capture, **SMALL, output=folder, progress=start_another)
+    assert refused == [f"{folder}: another process is writing to it"] * 12
+    assert contents(folder) == contents(whole)
+
+
+@pytest.mark.parametrize("name", ["cells/mine.txt", "parts/mine.txt", "study.csv", ".mine.7.tmp"])
+def test_names_of_a_study_that_is_none_are_refused(tmp_path, capture, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("years of work")
+    with pytest.raises(InvalidArgumentError, match=f"holds '{name.partition('/')[0]}'"):
+        studies.study(capture, **SMALL, output=tmp_path)
+    assert contents(tmp_path) == {name: b"years of work"}
+
+
+def test_strange_files_beside_those_of_a_study_stay(tmp_path, capture, whole):
+    folder = tmp_path / "study"
+    shutil.copytree(whole, folder)
+    (folder / "study.csv").unlink()
+    strange = [folder / "cells" / ".mine.tmp", folder / "cells" / "notes.txt", folder / "mine.html"]
+    for file in strange:
+        file.write_text("mine")
+    studies.study(capture, **SMALL, output=folder)
+    assert {file.read_text() for file in strange} == {"mine"}
+    for file in strange:
+        file.unlink()
+    assert contents(folder) == contents(whole)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cells": 0}, {"cells": None}, {"data": 3}, {"data": {}}, {"settings": []}, {"version": None}],
+    ids=str,
+)
+def test_damaged_plan_is_named_and_kept(tmp_path, whole, capture, change):
+    folder = tmp_path / "study"
+    shutil.copytree(whole, folder)
+    plan = json.loads((folder / "study.json").read_text())
+    (folder / "study.json").write_text(json.dumps(plan | change))
+    before = contents(folder)
+    for ask in (lambda: read_study(folder), lambda: studies.study(capture, **SMALL, output=folder)):
+        with pytest.raises(InvalidArgumentError, match="is not what a study writes"):
+            ask()
+    assert contents(folder) == before
+
+
+def test_verifiers_of_one_name_are_told_apart(tmp_path, capture):
+    options = {"num_drafts": [3], "drafts": ["without_replacement"], "positions": 8}
+    given = [mdsd.RRSVerifier(monte_carlo_paths=9)]
+    rows = studies.study(capture, **options, verifiers=given, output=tmp_path)
+    again = [mdsd.RRSVerifier(monte_carlo_paths=9)]
+    assert studies.study(capture, **options, verifiers=again, output=tmp_path) == rows
+    for other in ("rrs", mdsd.RRSVerifier(monte_carlo_paths=10)):
+        with pytest.raises(InvalidArgumentError, match=r"settings\.given_verifiers"):
+            studies.study(capture, **options, verifiers=[other], output=tmp_path)
+
+
+class Bound(mdsd.NaiveVerifier):
+    """Has the name of a column."""
+
+    name = "bound"
+
+
+def test_what_no_file_can_hold_is_refused_before_any_work(tmp_path, capture):
+    data = datasets.read_capture(capture)
+    told = dataclasses.replace(data, provenance={"made": {1, 2}})
+    for asked, options, words in (
+        (capture, {"top_k": [2**40]}, "top_k is 1099511627776"),
+        (capture, {"verifiers": [Bound()]}, "'bound, with_replacement of draft' has the name"),
+        (told, {}, "provenance cannot be JSON"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            studies.study(asked, **SMALL | options, output=tmp_path / "study")
+    assert contents(tmp_path) == {}
+
+
+def test_numbers_of_numpy_are_options_too(tmp_path, capture):
+    counts = np.array([1, 2])
+    options = {"num_drafts": counts, "top_k": counts, "positions": counts[1], "seed": counts[0]}
+    rows = studies.study(capture, **options, output=tmp_path / "study")
+    assert read_study(str(tmp_path / "study")).rows == rows
+
+
 # --- other processes -----------------------------------------------------------------------------
 
 
@@ -403,6 +570,32 @@ def test_killed_study_goes_on_to_the_same_bytes(tmp_path, whole, capture, worker
     assert contents(folder) == contents(whole)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a terminal interrupts its group of processes")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_interrupted_command_is_one_line_and_goes_on(tmp_path, capture, workers):
+    command = [sys.executable, "-m", "mdsd", "study", str(capture), "--workers", str(workers)]
+    command += ["--temperature", "0.5,0.6,0.7,0.8,0.9,1", "--draft", "greedy", "--output"]
+    command += [str(tmp_path / "study")]
+    options = {"env": os.environ | {"PYTHONPATH": PACKAGES}, "text": True}
+    running = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        **options,
+    )
+    limit = time.monotonic() + 120
+    while not list(tmp_path.glob("study/parts/*/*.parquet")) and time.monotonic() < limit:
+        assert running.poll() is None
+        time.sleep(0.005)
+    os.killpg(running.pid, signal.SIGINT)
+    # All that have its standard error are gone when it ends: workers, too.
+    _, said = running.communicate(timeout=60)
+    assert (running.returncode, said) == (130, "mdsd: interrupted\n")
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
+    assert (tmp_path / "study" / "study.csv").exists()
+
+
 @pytest.fixture
 def cluster():
     """A Dask cluster of two worker processes on this machine."""
@@ -432,13 +625,35 @@ def test_cluster_that_loses_a_worker_leaves_the_same_bytes(tmp_path, whole, capt
     assert contents(folder) == contents(whole)
 
 
-def test_scheduler_that_does_not_answer_is_named(monkeypatch):
+def test_scheduler_that_does_not_answer_is_named():
     dask = pytest.importorskip("dask")
+    pytest.importorskip("distributed")  # before its settings are changed, or they go with them
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
         pytest.raises(InvalidArgumentError, match=r"scheduler is 'tcp://127\.0\.0\.1:9'"),
     ):
         studies.study("smollm2", positions=1, scheduler="tcp://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("address", ["", "tcp://127.0.0.1:x", "foo://127.0.0.1:9"])
+def test_scheduler_that_is_no_address_is_named(address):
+    pytest.importorskip("distributed")
+    with pytest.raises(InvalidArgumentError, match=f"scheduler is '{address}'"):
+        studies.study("smollm2", positions=1, scheduler=address)
+
+
+def test_scheduler_that_is_no_address_is_one_line():
+    pytest.importorskip("distributed")
+    # In a process of its own: a client that was made of it would complain when Python ends.
+    refused = subprocess.run(
+        [sys.executable, "-m", "mdsd", "study", "--positions", "1", "--scheduler", "nonsense"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": PACKAGES},
+    )
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("mdsd: scheduler is 'nonsense'; it does not answer: ")
+    assert refused.returncode == 2
 
 
 def test_scheduler_without_distributed_says_what_to_install(monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any
 
 from mdsd.studies.grid.report.findings import cells_of, comparable
 from mdsd.studies.grid.rows import StudyRow
-from mdsd.studies.tables import counted
+from mdsd.studies.tables import NONE, as_points, as_probability, counted
 
 __all__ = ["MOST_ROWS", "Table", "report_tables"]
 
@@ -16,8 +16,6 @@ MOST_ROWS = 10_000
 """Rows of a table that a page holds; the rest is in the files of the study."""
 
 _LONG_NAME = 32
-
-_NONE = "\N{EN DASH}"
 
 
 @dataclass(frozen=True)
@@ -52,17 +50,8 @@ class Table:
         return any(len(row[0]) > _LONG_NAME for row in self.rows)
 
 
-def _probability(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.4f}"
-
-
-def _points(value: float | None) -> str:
-    """Write a loss in points; rounding below zero is none."""
-    return _NONE if value is None else f"{max(0.0, round(100.0 * value, 2)):.2f}"
-
-
 def _percent(value: float | None) -> str:
-    return _NONE if value is None else f"{100.0 * value:.2f}"
+    return NONE if value is None else f"{100.0 * value:.2f}"
 
 
 Column = tuple[str, Callable[[Any], str]]
@@ -79,23 +68,23 @@ _POINT: tuple[Column, ...] = (
     ("top\N{NON-BREAKING HYPHEN}p", lambda row: f"{row.top_p:g}"),
 )
 _ACCEPTANCE: tuple[Column, ...] = (
-    ("acceptance", lambda row: _probability(row.acceptance)),
-    ("s.e.", lambda row: _probability(row.stderr)),
+    ("acceptance", lambda row: as_probability(row.acceptance)),
+    ("s.e.", lambda row: as_probability(row.stderr)),
 )
 _BOUND: tuple[Column, ...] = (
-    ("bound", lambda row: _probability(row.bound)),
-    ("bound s.e.", lambda row: _probability(row.bound_stderr)),
+    ("bound", lambda row: as_probability(row.bound)),
+    ("bound s.e.", lambda row: as_probability(row.bound_stderr)),
     ("share of bound (%)", lambda row: _percent(row.share_of_bound)),
 )
 _QUANTILES: tuple[Column, ...] = (
-    ("10%", lambda row: _probability(row.q10)),
-    ("median", lambda row: _probability(row.q50)),
-    ("90%", lambda row: _probability(row.q90)),
+    ("10%", lambda row: as_probability(row.q10)),
+    ("median", lambda row: as_probability(row.q50)),
+    ("90%", lambda row: as_probability(row.q90)),
 )
 _LOST: tuple[Column, ...] = (
-    ("lost to model", lambda row: _points(row.lost_to_model)),
-    ("lost to construction", lambda row: _points(row.lost_to_construction)),
-    ("lost to verifier", lambda row: _points(row.lost_to_verifier)),
+    ("lost to model", lambda row: as_points(row.lost_to_model)),
+    ("lost to construction", lambda row: as_points(row.lost_to_construction)),
+    ("lost to verifier", lambda row: as_points(row.lost_to_verifier)),
 )
 _POSITIONS: tuple[Column, ...] = (("positions", lambda row: str(row.positions)),)
 
@@ -112,7 +101,7 @@ def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
     tuple of Table
     """
     best = [cell[0] for cell in map(comparable, cells_of(rows)) if cell]
-    best_draft: Column = ("best construction", lambda row: row.best_draft or _NONE)
+    best_draft: Column = ("best construction", lambda row: row.best_draft or NONE)
     return (
         _table(
             "best",
@@ -178,9 +167,9 @@ def _distance_table(rows: Sequence[StudyRow]) -> Table:
     )
     numbers: tuple[Column, ...] = (
         ("rows", lambda entry: str(len(entry[1]))),
-        ("least", lambda entry: _points(min(entry[1]))),
-        ("mean", lambda entry: _points(sum(entry[1]) / len(entry[1]))),
-        ("most", lambda entry: _points(max(entry[1]))),
+        ("least", lambda entry: as_points(min(entry[1]))),
+        ("mean", lambda entry: as_points(sum(entry[1]) / len(entry[1]))),
+        ("most", lambda entry: as_points(max(entry[1]))),
     )
     return _table(
         "distances",
