@@ -139,6 +139,13 @@ _POSITIONS = click.option(
 )
 _TOP_K = click.option("--top-k", type=int, help="Keep this many tokens; 0 and -1 keep all.")
 _TOP_P = click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass.")
+_TEMPERATURES = _list_option(
+    "--temperature", _NUMBERS, "Temperatures; 0 is argmax.  [default: 1.0]"
+)
+_VERIFIERS = _list_option("--verifier", _NAMES, "Verifiers, see `mdsd verifiers`.  [default: all]")
+_SEED = click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of what is estimated."
+)
 _OUTPUT = click.option("--output", type=_PATH, metavar="FILE.csv|.json", help="Write rows.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
@@ -154,27 +161,23 @@ _SHARED = (
     _list_option("--draft-model", _NAMES, "Draft models.  [default: the first of the file]"),
 )
 _MORE = (
-    _list_option("--temperature", _NUMBERS, "Temperatures; 0 is argmax.  [default: 1.0]"),
+    _TEMPERATURES,
     _TOP_K,
     _TOP_P,
     _POSITIONS,
-    click.option(
-        "--seed", type=int, default=0, show_default=True, help="Seed of what is estimated."
-    ),
+    _SEED,
     _OUTPUT,
     click.option("--plot", type=_PATH, metavar="FILE.png", help="Draw rows."),
     _JSON,
 )
 _GRID = (
     *_SHARED,
-    _list_option("--verifier", _NAMES, "Verifiers, see `mdsd verifiers`.  [default: all]"),
-    _list_option("--temperature", _NUMBERS, "Temperatures; 0 is argmax.  [default: 1.0]"),
+    _VERIFIERS,
+    _TEMPERATURES,
     _list_option("--top-k", _INTEGERS, "Keep this many tokens; 0 and -1 keep all."),
     _list_option("--top-p", _NUMBERS, "Nucleus masses.  [default: 1.0]"),
     _POSITIONS,
-    click.option(
-        "--seed", type=int, default=0, show_default=True, help="Seed of what is estimated."
-    ),
+    _SEED,
     click.option("--workers", type=int, metavar="N", help="Local processes.  [default: cores]"),
     click.option("--scheduler", metavar="ADDRESS", help="Use the workers of a Dask scheduler."),
     click.option(
@@ -357,7 +360,7 @@ def main(ctx: click.Context) -> None:
 @main.command()
 @_options(
     *_SHARED,
-    _list_option("--verifier", _NAMES, "Verifiers, see `mdsd verifiers`.  [default: all]"),
+    _VERIFIERS,
     *_MORE,
 )
 def compare(data: str, verifier: list[str] | None, **options: Any) -> None:

@@ -228,7 +228,7 @@ def settle(
     warm = listed("temperatures", temperatures)
     for heat in warm or [1.0]:
         filter_probs([1.0], temperature=heat, top_k=top_k, top_p=top_p)
-    heats = _distinct("temperatures", [float(heat) for heat in warm])
+    heats = _distinct("temperatures", [float(heat) + 0.0 for heat in warm])  # -0.0 is 0.0
     if positions is not None:
         check_whole("positions", positions, 1, math.inf, otherwise=" or None")
     check_whole("seed", seed, 0, math.inf)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mdsd._files import as_path, new_file, path_name, temporary_path
+from mdsd._files import as_path, new_file, only_writer, path_name, temporary_path
 from mdsd.errors import InvalidArgumentError
 
 
@@ -79,3 +79,16 @@ def test_what_is_no_path(value):
 
 def test_names_are_one_line(tmp_path):
     assert path_name(tmp_path / "a\nb") == repr(str(tmp_path / "a\nb"))
+
+
+def test_only_writer_keeps_others_out_while_it_lasts(tmp_path):
+    pytest.importorskip("fcntl")
+    for _ in range(2):  # and no longer
+        with (
+            only_writer(tmp_path),
+            pytest.raises(InvalidArgumentError, match="another process is writing to it"),
+            only_writer(tmp_path),
+        ):
+            pytest.fail("both write")
+    with pytest.raises(InvalidArgumentError, match="nowhere: "), only_writer(tmp_path / "nowhere"):
+        pytest.fail("both write")

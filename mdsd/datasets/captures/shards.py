@@ -210,18 +210,15 @@ def read_group(shard: Shard, group: int, header: CaptureHeader) -> CaptureRows:
         table = file.read_row_group(group, columns=schema.names, use_threads=False)
     first_row, num_rows = sum(shard.group_sizes[:group]), shard.group_sizes[group]
     flat: dict[str, AnyArray] = {}
-    offsets: IntArray | None = None
+    flat["token_ids"], offsets = _lists(table.column("token_ids"), where, "token_ids")
     for field in schema:
         column = table.column(field.name)
         if not _is_list(field.type):
             flat[field.name] = _numbers(column, where, field.name)
-            continue
-        flat[field.name], found = _lists(column, where, field.name)
-        if offsets is None:
-            offsets = found
-        elif not np.array_equal(found, offsets):
-            _refuse_lengths(offsets, found, field.name, where, first_row)
-    assert offsets is not None
+        elif field.name != "token_ids":
+            flat[field.name], found = _lists(column, where, field.name)
+            if not np.array_equal(found, offsets):
+                _refuse_lengths(offsets, found, field.name, where, first_row)
     _check_position(flat["position"], shard.first_position + first_row, num_rows, where)
     rows = CaptureRows(
         text=flat["text"],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mdsd._typing import BoolArray, FloatArray
+from mdsd._typing import FloatArray
 from mdsd.studies.grid.cell_files import CellFile
 from mdsd.studies.grid.cells import Cell, Construction
 from mdsd.studies.rows import Missing, Row
@@ -97,22 +97,32 @@ def study_rows(found: CellFile) -> list[StudyRow]:
         By draft distribution, best verifier first.
     """
     cell = found.cell
-    drawable = found.columns([each.drawable_column for each in cell.constructions])
-    bounds = found.columns([each.bound_column for each in cell.constructions])
+    masks = found.columns([each.drawable_column for each in cell.constructions])
+    drawable = {each: masks[each.drawable_column] for each in cell.constructions}
+    bounds: dict[Construction, _Summary] = {}
+    means: dict[tuple[Construction, Construction], float] = {}
+    for other in cell.constructions:  # one column in memory at a time
+        missing = found.missing.get(other.bound_column)
+        values = found.column(other.bound_column)
+        for own, _ in cell.judged:
+            chosen = drawable[own]
+            if own == other:
+                bounds[own] = _Summary(values[chosen], missing)
+            # Where only some of the positions allow it, its mean would not compare.
+            if missing is None and chosen.any() and drawable[other][chosen].all():
+                means[own, other] = float(values[chosen].mean())
     rows: list[StudyRow] = []
     for construction, verifiers in cell.judged:
-        chosen = drawable[construction.drawable_column]
-        best = _best(found, construction, drawable, bounds)
-        column = construction.bound_column
-        bound = _Summary(bounds[column][chosen], found.missing.get(column))
-        own = []
+        chosen, bound = drawable[construction], bounds[construction]
+        best = _best(construction, cell, means)
+        judged = []
         for verifier in verifiers:
             column = construction.acceptance_column(verifier)
             rate = _Summary(found.column(column)[chosen], found.missing.get(column))
-            own.append(_row(cell, construction, verifier, bound, rate, *best, int(chosen.sum())))
+            judged.append(_row(cell, construction, verifier, bound, rate, *best, int(chosen.sum())))
         # Equal up to rounding is equal: the order of the verifiers then decides, not the noise.
         rows += sorted(
-            own, key=lambda row: 1.0 if row.acceptance is None else -round(row.acceptance, 9)
+            judged, key=lambda row: 1.0 if row.acceptance is None else -round(row.acceptance, 9)
         )
     return rows
 
@@ -134,24 +144,14 @@ class _Summary:
 
 
 def _best(
-    found: CellFile,
-    own: Construction,
-    drawable: Mapping[str, BoolArray],
-    bounds: Mapping[str, FloatArray],
+    own: Construction, cell: Cell, means: Mapping[tuple[Construction, Construction], float]
 ) -> tuple[Construction | None, float | None]:
-    """Find the construction with the largest mean bound over the positions of a row.
-
-    Only those count that can draft at all these positions: means over others do not compare.
-    """
-    chosen = drawable[own.drawable_column]
+    """Find the construction with the largest mean bound over the positions of a row."""
     best: tuple[Construction | None, float | None] = (None, None)
     # Its own first: where another is as good, nothing is lost to the construction.
-    for construction in dict.fromkeys([own, *found.cell.constructions]):
-        everywhere = chosen.any() and drawable[construction.drawable_column][chosen].all()
-        if not everywhere or construction.bound_column in found.missing:
-            continue
-        mean = float(bounds[construction.bound_column][chosen].mean())
-        if best[1] is None or mean > best[1] + _ROUNDING:
+    for construction in dict.fromkeys([own, *cell.constructions]):
+        mean = means.get((own, construction))
+        if mean is not None and (best[1] is None or mean > best[1] + _ROUNDING):
             best = construction, mean
     return best
 

@@ -523,6 +523,12 @@ def test_what_no_file_can_hold_is_refused_before_any_work(tmp_path, capture):
     assert contents(tmp_path) == {}
 
 
+def test_negative_zero_is_temperature_0(capture):
+    options = {"num_drafts": [1], "drafts": ["greedy"], "verifiers": ["greedy"]}
+    (row,) = studies.study(capture, **options, temperatures=[-0.0, 0.0])
+    assert str(row.temperature) == "0.0"
+
+
 def test_numbers_of_numpy_are_options_too(tmp_path, capture):
     counts = np.array([1, 2])
     options = {"num_drafts": counts, "top_k": counts, "positions": counts[1], "seed": counts[0]}
@@ -553,14 +559,24 @@ def start_study(folder: Path, capture: Path, workers: int) -> subprocess.Popen[b
     return subprocess.Popen([sys.executable, "-c", code], env=environment, start_new_session=True)
 
 
+def wait_for_a_part(running: subprocess.Popen[Any], folder: Path) -> None:
+    limit = time.monotonic() + 120
+    while time.monotonic() < limit:
+        try:
+            if list(folder.glob("parts/*/*.parquet")):
+                return
+        except FileNotFoundError:  # it was joined just now
+            return
+        assert running.poll() is None
+        time.sleep(0.005)
+    pytest.fail("no part was written")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_study_goes_on_to_the_same_bytes(tmp_path, whole, capture, workers):
     folder = tmp_path / "study"
     running = start_study(folder, capture, workers)
-    limit = time.monotonic() + 120
-    while not list(folder.glob("parts/*/*.parquet")) and time.monotonic() < limit:
-        assert running.poll() in (None, 0)
-        time.sleep(0.005)
+    wait_for_a_part(running, folder)
     workers_of_it = psutil.Process(running.pid).children(recursive=True)
     running.kill()
     running.wait()
@@ -584,10 +600,7 @@ def test_interrupted_command_is_one_line_and_goes_on(tmp_path, capture, workers)
         start_new_session=True,
         **options,
     )
-    limit = time.monotonic() + 120
-    while not list(tmp_path.glob("study/parts/*/*.parquet")) and time.monotonic() < limit:
-        assert running.poll() is None
-        time.sleep(0.005)
+    wait_for_a_part(running, tmp_path / "study")
     os.killpg(running.pid, signal.SIGINT)
     # All that have its standard error are gone when it ends: workers, too.
     _, said = running.communicate(timeout=60)
