@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,16 @@ def to_csv(rows: Rows) -> str:
 
 
 def to_parquet(rows: Rows) -> bytes:
-    """Write rows as a parquet file; None becomes null, a column without a number one of nulls."""
+    """Write rows of words and numbers as a parquet file; None becomes null."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    # By its field, as a column may have no number to tell.
+    types = {field.name: kinds.get(str(field.type).split()[0]) for field in fields(rows[0])}
     records = [record(row) for row in rows]
-    table = pa.table({name: [each[name] for each in records] for name in records[0]})
+    arrays = {name: pa.array([r[name] for r in records], types[name]) for name in records[0]}
+    table = pa.table(arrays)
     stream = io.BytesIO()
     pq.write_table(table, stream)
     return stream.getvalue()

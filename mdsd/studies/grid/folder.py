@@ -119,7 +119,14 @@ class StudyFolder:
         InvalidArgumentError
             If a cell cannot be read, or a file cannot be written.
         """
-        rows = read_study(self._path).rows
+        found = read_study(self._path)
+        for file, cell in zip(found.cells, self._cells, strict=True):
+            if file.cell != cell:
+                raise InvalidArgumentError(
+                    f"{path_name(file.path)}: holds another cell; remove it to have it computed "
+                    "again"
+                )
+        rows = found.rows
         tables = {
             self._path / "study.parquet": to_parquet(rows),
             self._path / "study.csv": to_csv(rows).encode(),
@@ -133,7 +140,7 @@ class StudyFolder:
         try:
             begun = file.exists()
             foreign = sorted(
-                entry.name for entry in path.iterdir() if not _may_be_here(entry.name, begun)
+                entry.name for entry in path.iterdir() if not _may_be_here(entry, begun)
             )
             places = [path, path / "cells", *path.glob("parts/*")]
             leftovers = [
@@ -270,10 +277,13 @@ def _make(folder: Path) -> None:
         ) from None
 
 
-def _may_be_here(name: str, begun: bool) -> bool:
+def _may_be_here(entry: Path, begun: bool) -> bool:
     """Tell the files of a study that was begun, and of what is made of it, from others."""
-    its_own = begun and name in _FILES
-    return its_own or name.endswith(_MADE_OF_IT) or _TEMPORARY.fullmatch(name) is not None
+    if begun and entry.name in _FILES:
+        return True
+    if entry.is_dir():  # of pictures
+        return all(file.name.endswith(_MADE_OF_IT) for file in entry.iterdir())
+    return entry.name.endswith(_MADE_OF_IT) or _TEMPORARY.fullmatch(entry.name) is not None
 
 
 def _plan(source: Source, settings: GridSettings) -> dict[str, Any]:

@@ -26,6 +26,9 @@ __all__ = ["check_workers", "run_tasks"]
 _WATCHED_SECONDS = 2.0
 """How often a local worker looks whether the study that it works for is still there."""
 
+_PATIENCE = 30.0
+"""Seconds that a scheduler is given to find its first worker."""
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -79,7 +82,7 @@ def run_tasks(
     UnsupportedError
         If there is a scheduler, but `distributed` is not installed, or a task cannot be sent.
     InvalidArgumentError
-        If the scheduler does not answer.
+        If the scheduler does not answer, or has no workers.
     MdsdError
         If a local worker was killed, or several of a cluster with the same task.
     """
@@ -180,6 +183,12 @@ def _on_cluster(
         ) from None
     with closing(client):
         waiting = iter(tasks)
+        try:
+            client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError:
+            raise InvalidArgumentError(
+                f"scheduler is {shown(scheduler)}; it has no workers"
+            ) from None
         threads = sum(client.nthreads().values())
         first = islice(waiting, max(1, _AHEAD * threads))
         running = distributed.as_completed(

@@ -361,6 +361,31 @@ def test_file_in_place_of_the_folder_is_refused(tmp_path, capture):
         studies.study(capture, **SMALL, output=tmp_path / "study")
 
 
+def test_cell_exchanged_for_another_is_noticed(tmp_path, whole, capture):
+    folder = tmp_path / "study"
+    shutil.copytree(whole, folder)
+    shutil.copy(folder / "cells" / "0001.parquet", folder / "cells" / "0000.parquet")
+    with pytest.raises(InvalidArgumentError, match=r"0000\.parquet: holds another cell"):
+        studies.study(capture, **SMALL, output=folder)
+
+
+def test_column_without_a_number_keeps_its_type(tmp_path, capture):
+    import pyarrow.parquet as pq
+
+    options = {"num_drafts": [1], "drafts": ["greedy"], "verifiers": ["greedy"], "positions": 1}
+    (row,) = studies.study(capture, **options, output=tmp_path / "study")
+    assert row.stderr is row.top_k is None
+    schema = pq.read_schema(tmp_path / "study" / "study.parquet")
+    assert [str(schema.field(name).type) for name in ("stderr", "top_k")] == ["double", "int64"]
+
+
+def test_pictures_may_lie_in_the_folder(folder):
+    command = f"{QUICK} --temperature 0.5,1 --output kept --plot kept/pictures"
+    first = printed(run(command))
+    assert list((folder / "kept" / "pictures").glob("*.png"))
+    assert printed(run(command)) == first
+
+
 @pytest.mark.parametrize(
     "damage",
     [lambda raw: raw[:-10], lambda raw: raw[:900] + b"\xff" * 99 + raw[999:]],
@@ -667,6 +692,18 @@ def test_scheduler_that_is_no_address_is_one_line():
     (line,) = refused.stderr.splitlines()
     assert line.startswith("mdsd: scheduler is 'nonsense'; it does not answer: ")
     assert refused.returncode == 2
+
+
+# What Dask leaves behind when its processes end.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_scheduler_without_workers_is_named(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("mdsd.studies.grid.workers._PATIENCE", 0.2)
+    with (
+        distributed.LocalCluster(n_workers=0, processes=True, dashboard_address=None) as empty,
+        pytest.raises(InvalidArgumentError, match="it has no workers"),
+    ):
+        studies.study("smollm2", positions=1, scheduler=empty.scheduler_address)
 
 
 def test_scheduler_without_distributed_says_what_to_install(monkeypatch):
