@@ -41,7 +41,7 @@ bench: $(VENV)/.installed-dev
 bench-decode: $(MODELS_VENV)/.installed
 	$(MODELS_VENV)/bin/python benchmarks/bench_decode.py --results benchmarks/RESULTS_DECODE.md
 
-# Studies of 100,000 and a million made-up positions: ten minutes, 2 GB of disk.
+# Studies of 100,000 and a million made-up positions: six minutes, 2 GB of disk.
 bench-study: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/bench_study.py --results benchmarks/RESULTS_STUDY.md
 

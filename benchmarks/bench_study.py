@@ -127,9 +127,9 @@ def memory(folder: Path, most: int) -> list[str]:
         options = (str(capture), "--num-drafts", "3", "--draft", DRAFTS, "--verifier", VERIFIERS)
         alone = study(*options, "--positions", str(count), "--workers", "1")
         pair = study(*options, "--positions", str(count), "--workers", "2")
+        worker = f"{pair.worker:.0f}" if pair.worker else "none: a single block"
         lines.append(
-            f"| {count:,} | {pair.seconds:.1f} | {alone.parent:.0f} | {pair.parent:.0f} "
-            f"| {pair.worker:.0f} |"
+            f"| {count:,} | {pair.seconds:.1f} | {alone.parent:.0f} | {pair.parent:.0f} | {worker} |"
         )
         count *= 10
     return [*lines, ""]
@@ -144,9 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, help="where captures go for the time being")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-") as name:
-        lines = ["# Studies at scale", "", *throughput(Path(name), options.positions)]
+        lines = ["## Studies at scale", "", *throughput(Path(name), options.positions)]
         lines += memory(Path(name), options.narrow)
-    text = "\n".join(lines)
+    text = "\n".join(lines).rstrip() + "\n"
     print(text, end="")
     if options.results is not None:
         options.results.write_text(text, encoding="utf-8")
