@@ -429,7 +429,6 @@ def study(
     the table as study.csv and study.parquet.
     """
     from mdsd.datasets import open_source
-    from mdsd.studies.grid.folder import read_study
     from mdsd.studies.grid.plots import study_figures
     from mdsd.studies.grid.runs import run_study, study_folder
     from mdsd.studies.grid.settings import grid_settings
@@ -442,15 +441,15 @@ def study(
     settings = grid_settings(source, **_renamed(options, plural=plural))
     with writable_folder(plot, ["a.png"]), study_folder(output) as folder:
         with _progress_bar("cells and blocks") as progress:
-            rows = run_study(source, settings, folder, workers, scheduler, progress)
+            found = run_study(source, settings, folder, workers, scheduler, progress)
         if plot is not None:
-            figures = study_figures(read_study(folder))
+            figures = study_figures(found)
             write_files({plot / name: to_png(figure) for name, figure in figures.items()})
 
     def lay_out() -> RenderableType:
-        return study_table(rows, settings.positions)
+        return study_table(found.rows, settings.positions)
 
-    _deliver(rows, {"data": data, **settings.describe()}, lay_out, as_json, None)
+    _deliver(found.rows, {"data": data, **settings.describe()}, lay_out, as_json, None)
 
 
 @main.command()

@@ -31,6 +31,7 @@ from mdsd.drafts.base import check_num_drafts
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 __all__ = [
+    "DISTINCT",
     "DRAFT_NAMES",
     "BatchProbs",
     "check_count",
@@ -43,7 +44,7 @@ __all__ = [
     "read_pair",
 ]
 
-_DISTINCT = {
+DISTINCT = {
     WithoutReplacement.name: "drawing without replacement",
     GreedyDraft.name: "the greedy draft",
     SpecHubDraft.name: "the SpecHub draft",
@@ -51,7 +52,7 @@ _DISTINCT = {
 }
 """Draft distributions that draw n distinct tokens, in words."""
 
-DRAFT_NAMES = (WithReplacement.name, IndependentDrafts.name, *_DISTINCT)
+DRAFT_NAMES = (WithReplacement.name, IndependentDrafts.name, *DISTINCT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,14 +224,14 @@ def check_support(drafted: BatchProbs, draft: str, num_drafts: int) -> None:
     InvalidDistributionError
         Naming the first such row and both numbers.
     """
-    if draft not in _DISTINCT:
+    if draft not in DISTINCT:
         return
     short = drafted.positives < num_drafts
     if short.any():
         row = int(short.argmax())
         raise InvalidDistributionError(
             f"draft_probs row {row} has {drafted.positives[row]} tokens with positive probability; "
-            f"{_DISTINCT[draft]} with num_drafts={num_drafts} needs at least {num_drafts}"
+            f"{DISTINCT[draft]} with num_drafts={num_drafts} needs at least {num_drafts}"
         )
 
 
@@ -263,7 +264,7 @@ def make_draft(draft: str, draft_probs: Any, num_drafts: int) -> DraftDistributi
 def example_draft(draft: str, num_drafts: int, vocab_size: int) -> DraftDistribution:
     """Make some draft distribution of the kind: what does not depend on its probabilities."""
     # Kept, because making one may take longer than the verification of a row.
-    size = max(vocab_size, num_drafts if draft in _DISTINCT else 1, 2)
+    size = max(vocab_size, num_drafts if draft in DISTINCT else 1, 2)
     uniform = np.full(size, 1.0 / size)
     several = draft == IndependentDrafts.name
     return make_draft(draft, [uniform] * num_drafts if several else uniform, num_drafts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -229,14 +230,14 @@ class _Table:
 # --- sources -------------------------------------------------------------------------------------
 
 
-class _OfContents:
+class _OfContents(ABC):
     """What every source gets from its contents."""
 
     name: str
 
     @property
-    def _contents(self) -> _Contents:
-        raise NotImplementedError
+    @abstractmethod
+    def _contents(self) -> _Contents: ...
 
     @property
     def num_positions(self) -> int:

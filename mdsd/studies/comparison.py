@@ -15,7 +15,7 @@ from mdsd.studies.positions import (
     probe_draft,
     visits,
 )
-from mdsd.studies.rows import CompareRow, Tally
+from mdsd.studies.rows import CompareRow, Tally, best_first
 from mdsd.studies.settings import Settings, compare_settings
 from mdsd.verifiers import Verifier
 
@@ -145,11 +145,7 @@ class _Tallies:
             tally.add(partial(_acceptance, verifiers[index], visit), **place)
 
     def rows(self) -> list[CompareRow]:
-        rows = [self._row(tally) for tally in self._acceptance.values()]
-        # Equal up to rounding is equal: the order of the verifiers then decides, not the noise.
-        return sorted(
-            rows, key=lambda row: 1.0 if row.acceptance is None else -round(row.acceptance, 9)
-        )
+        return best_first(self._row(tally) for tally in self._acceptance.values())
 
     def _row(self, tally: Tally) -> CompareRow:
         mean, bound = tally.mean, self._bound.mean

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ __all__ = [
     "applies",
     "bound_value",
     "check_progress",
+    "filtered",
     "probe_draft",
     "visits",
 ]
@@ -159,6 +160,21 @@ class Steps:
             self._progress(self._done, self._total)
 
 
+def filtered(table: FloatArray, kind: str, options: Mapping[str, Any]) -> FloatArray:
+    """Make filtered laws of what a data set holds of one side.
+
+    Parameters
+    ----------
+    table : ndarray, shape (..., V)
+    kind : str
+        "logits" or "probs".
+    options : mapping
+        Of `mdsd.probs_from_logits`.
+    """
+    apply = probs_from_logits if kind == "logits" else filter_probs
+    return apply(table, **options)
+
+
 def bound_value(visit: Visit, tolerance: float) -> float:
     """Compute the acceptance bound at a visited position."""
     return acceptance_bound(visit.target_probs, visit.draft, tolerance=tolerance).value
@@ -206,18 +222,17 @@ class _Laws:
             "top_k": settings.top_k,
             "top_p": settings.top_p,
         }
-        self.target = self._filter(dataset.target_logits, dataset.target_kind)
+        self.target = self._filtered(dataset.target_logits, dataset.target_kind)
         self._drafts: dict[str, FloatArray] = {}
 
     def draft(self, model: str) -> FloatArray:
         if model not in self._drafts:
             table = self._dataset.draft_logits[model]
-            self._drafts[model] = self._filter(table, self._dataset.draft_kind)
+            self._drafts[model] = self._filtered(table, self._dataset.draft_kind)
         return self._drafts[model]
 
-    def _filter(self, table: FloatArray, kind: str) -> FloatArray:
-        apply = probs_from_logits if kind == "logits" else filter_probs
-        return apply(table[self._position], **self._options)
+    def _filtered(self, table: FloatArray, kind: str) -> FloatArray:
+        return filtered(table[self._position], kind, self._options)
 
 
 def _visit(case: Case, position: int, laws: _Laws) -> Visit | None:

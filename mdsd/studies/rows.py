@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from mdsd._typing import FloatArray
 from mdsd.errors import SolverError, UnsupportedError
 
-__all__ = ["BoundRow", "CompareRow", "DecoderRow", "Missing", "Row", "Tally", "columns", "record"]
+__all__ = [
+    "BoundRow",
+    "CompareRow",
+    "DecoderRow",
+    "Missing",
+    "Row",
+    "Tally",
+    "best_first",
+    "columns",
+    "mean_of",
+    "quantiles_of",
+    "record",
+    "stderr_of",
+]
+
+
+class _WithAcceptance(Protocol):
+    @property
+    def acceptance(self) -> float | None: ...
+
+
+Judged = TypeVar("Judged", bound=_WithAcceptance)
 
 
 @dataclass(frozen=True)
@@ -223,16 +245,43 @@ class Tally:
     @property
     def mean(self) -> float | None:
         """Mean over positions."""
-        return float(np.mean(self.values)) if self.values else None
+        return mean_of(self.values)
 
     @property
     def stderr(self) -> float | None:
         """Standard error of the mean, from the scatter over positions."""
-        count = len(self.values)
-        return float(np.std(self.values, ddof=1) / math.sqrt(count)) if count > 1 else None
+        return stderr_of(self.values)
 
     def quantiles(self, shares: Sequence[float]) -> list[float | None]:
         """Quantiles over positions, interpolated linearly."""
-        if not self.values:
-            return [None] * len(shares)
-        return [float(value) for value in np.quantile(self.values, shares)]
+        return quantiles_of(self.values, shares)
+
+
+def mean_of(values: Sequence[float] | FloatArray) -> float | None:
+    """Average numbers, if there are any."""
+    return float(np.mean(values)) if len(values) else None
+
+
+def stderr_of(values: Sequence[float] | FloatArray) -> float | None:
+    """Give the standard error of a mean, from the scatter (N - 1), if there are two numbers."""
+    count = len(values)
+    return float(np.std(values, ddof=1) / math.sqrt(count)) if count > 1 else None
+
+
+def quantiles_of(
+    values: Sequence[float] | FloatArray, shares: Sequence[float]
+) -> list[float | None]:
+    """Give quantiles, interpolated linearly, if there are numbers."""
+    if not len(values):
+        return [None] * len(shares)
+    return [float(value) for value in np.quantile(values, shares)]
+
+
+def best_first(rows: Iterable[Judged]) -> list[Judged]:
+    """Sort rows by acceptance, those without one last.
+
+    Equal up to rounding is equal: the order they come in then decides, not the noise.
+    """
+    return sorted(
+        rows, key=lambda row: 1.0 if row.acceptance is None else -round(row.acceptance, 9)
+    )

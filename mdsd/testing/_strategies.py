@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd._typing import FloatArray
+from mdsd.batch._inputs import DISTINCT
 from mdsd.drafts import (
     DraftDistribution,
     ExplicitDraft,
@@ -43,7 +44,6 @@ _KINDS: dict[str, type[DraftDistribution]] = {
         ExplicitDraft,
     )
 }
-_DISTINCT = ("without_replacement", "greedy", "top_k", "spechub")
 """Draft distributions that need as many tokens with mass as there are drafts."""
 
 _TINY = (1e-12, 1e-30, 2.0**-1060)
@@ -309,7 +309,7 @@ def _recipes(
         name = draw(st.sampled_from(list(counts)))
         kind = _KINDS[name]
         n = draw(st.sampled_from(counts[name]))
-        support = n if name in _DISTINCT else 1
+        support = n if name in DISTINCT else 1
         size = draw(st.sampled_from([size for size in sizes if size >= support]))
         if kind is ExplicitDraft:
             tuples = st.lists(_lists(st.integers(0, size - 1), n), min_size=1, max_size=6)
@@ -329,7 +329,7 @@ def _fits(name: str, num_drafts: int, vocab_size: int) -> bool:
     """Tell whether a draft distribution exists: distinct drafts need a token each."""
     if name == "spechub" and num_drafts != 2:
         return False
-    return name not in _DISTINCT or num_drafts <= vocab_size
+    return name not in DISTINCT or num_drafts <= vocab_size
 
 
 def _vectors_of(recipe: DraftRecipe) -> list[list[float]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mdsd.batch._inputs import DISTINCT
 from mdsd.drafts import (
     GreedyDraft,
     IndependentDrafts,
@@ -45,7 +46,7 @@ class Construction:
     @property
     def draws_distinct(self) -> bool:
         """Whether the drafts of a step differ, so that it takes n tokens to draw."""
-        return self.draft not in (WithReplacement.name, IndependentDrafts.name)
+        return self.draft in DISTINCT
 
     @property
     def label(self) -> str:

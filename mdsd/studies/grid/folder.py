@@ -111,7 +111,7 @@ class StudyFolder:
         if not self._left[number]:
             self._join(number)
 
-    def finish(self) -> tuple[StudyRow, ...]:
+    def finish(self) -> Study:
         """Write the rows, once all cells are here.
 
         Raises
@@ -126,13 +126,12 @@ class StudyFolder:
                     f"{path_name(file.path)}: holds another cell; remove it to have it computed "
                     "again"
                 )
-        rows = found.rows
         tables = {
-            self._path / "study.parquet": to_parquet(rows),
-            self._path / "study.csv": to_csv(rows).encode(),
+            self._path / "study.parquet": to_parquet(found.rows),
+            self._path / "study.csv": to_csv(found.rows).encode(),
         }
         write_files({path: content for path, content in tables.items() if not path.exists()})
-        return rows
+        return found
 
     def _claim(self, plan: Mapping[str, Any]) -> None:
         """Make the folder one of this study, unless it is, and clear what a kill left in it."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from mdsd._typing import FloatArray
 from mdsd.studies.grid.cell_files import CellFile
 from mdsd.studies.grid.cells import Cell, Construction
-from mdsd.studies.rows import Missing, Row
+from mdsd.studies.rows import Missing, Row, best_first, mean_of, quantiles_of, stderr_of
 
 __all__ = ["StudyRow", "study_rows"]
 
@@ -120,10 +117,7 @@ def study_rows(found: CellFile) -> list[StudyRow]:
             column = construction.acceptance_column(verifier)
             rate = _Summary(found.column(column)[chosen], found.missing.get(column))
             judged.append(_row(cell, construction, verifier, bound, rate, *best, int(chosen.sum())))
-        # Equal up to rounding is equal: the order of the verifiers then decides, not the noise.
-        rows += sorted(
-            judged, key=lambda row: 1.0 if row.acceptance is None else -round(row.acceptance, 9)
-        )
+        rows += best_first(judged)
     return rows
 
 
@@ -132,15 +126,9 @@ class _Summary:
 
     def __init__(self, values: FloatArray, missing: Missing | None) -> None:
         self.missing = missing
-        self.mean: float | None = None
-        self.stderr: float | None = None
-        self.quantiles: Sequence[float | None] = (None, None, None)
-        if missing is not None or not len(values):
-            return
-        self.mean = float(values.mean())
-        self.quantiles = [float(value) for value in np.quantile(values, (0.1, 0.5, 0.9))]
-        if len(values) > 1:
-            self.stderr = float(values.std(ddof=1) / math.sqrt(len(values)))
+        known = values if missing is None else values[:0]
+        self.mean, self.stderr = mean_of(known), stderr_of(known)
+        self.quantiles = quantiles_of(known, (0.1, 0.5, 0.9))
 
 
 def _best(

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from mdsd._files import as_path
 from mdsd.datasets import Dataset, Source, open_source
-from mdsd.studies.grid.folder import Block, opened_study
+from mdsd.studies.grid.folder import Block, Study, opened_study
 from mdsd.studies.grid.rows import StudyRow
 from mdsd.studies.grid.settings import GridSettings, grid_settings
 from mdsd.studies.grid.values import BlockValues, block_values
@@ -118,7 +118,7 @@ def study(
         seed=seed,
     )
     with study_folder(None if output is None else as_path(output, "output")) as folder:
-        return run_study(source, settings, folder, workers, scheduler, progress)
+        return run_study(source, settings, folder, workers, scheduler, progress).rows
 
 
 def run_study(
@@ -128,7 +128,7 @@ def run_study(
     workers: int | None = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
-) -> tuple[StudyRow, ...]:
+) -> Study:
     """Run a study as settings that were checked before say.
 
     Parameters
@@ -141,7 +141,7 @@ def run_study(
 
     Returns
     -------
-    tuple of StudyRow
+    Study
 
     Raises
     ------

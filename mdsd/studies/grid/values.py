@@ -20,9 +20,9 @@ from mdsd.bounds import acceptance_bound
 from mdsd.datasets import Dataset
 from mdsd.drafts import IndependentDrafts
 from mdsd.errors import SolverError, UnsupportedError
-from mdsd.filters import filter_probs, probs_from_logits
 from mdsd.studies.grid.cells import Cell, Construction
 from mdsd.studies.grid.settings import GridSettings
+from mdsd.studies.positions import filtered
 from mdsd.studies.rows import Missing
 from mdsd.studies.settings import search_tolerance
 
@@ -127,9 +127,9 @@ class _Laws:
 
     def __init__(self, block: Dataset, cell: Cell, seeds: IntArray) -> None:
         self._cell, self._seeds = cell, seeds
-        self._target = _filtered(block.target_logits, block.target_kind, cell)
+        self._target = filtered(block.target_logits, block.target_kind, cell.filters)
         self._drafts = {
-            model: _filtered(block.draft_logits[model], block.draft_kind, cell)
+            model: filtered(block.draft_logits[model], block.draft_kind, cell.filters)
             for model in cell.draft_models
         }
 
@@ -188,8 +188,3 @@ def _joint_bound(target: FloatArray, drafted: FloatArray, tolerance: float) -> f
     live = (target > 0.0) | (drafted > 0.0).any(axis=0)
     draft = IndependentDrafts(list(drafted[:, live]))
     return acceptance_bound(target[live], draft, tolerance=tolerance).value
-
-
-def _filtered(table: FloatArray, kind: str, cell: Cell) -> FloatArray:
-    apply = probs_from_logits if kind == "logits" else filter_probs
-    return apply(table, **cell.filters)
