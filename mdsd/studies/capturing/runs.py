@@ -17,7 +17,12 @@ from mdsd.studies.capturing.jobs import CaptureJob, capture_job
 from mdsd.studies.capturing.positions import captured_position
 from mdsd.studies.capturing.reading import Reader, blocks
 from mdsd.studies.capturing.sampling import continuation
-from mdsd.studies.capturing.settings import DEFAULT_TOP_K, CaptureSettings, capture_settings
+from mdsd.studies.capturing.settings import (
+    DEFAULT_TOP_K,
+    CaptureSettings,
+    Sampling,
+    capture_settings,
+)
 from mdsd.studies.capturing.summary import CaptureSummary, summarise
 from mdsd.studies.positions import Progress, check_progress
 
@@ -185,7 +190,9 @@ def run_capture(
 def _most_positions(job: CaptureJob, settings: CaptureSettings) -> int:
     """Count positions, as if no sample ended early; refuse a job that has none."""
     counts = [
-        settings.max_new_tokens or len(prompt) - settings.min_context
+        settings.sampling.max_new_tokens
+        if settings.sampling
+        else len(prompt) - settings.min_context
         for prompt in job.prompts
         if len(prompt) >= settings.shortest_prompt
     ]
@@ -224,12 +231,12 @@ def _positions(
     kept = settings.kept(job.vocab_size)
     for number, prompt in enumerate(job.prompts):
         text = prompt
-        last = len(prompt) - 2 + (settings.max_new_tokens or 0)
+        last = len(prompt) - 2 + (settings.sampling.max_new_tokens if settings.sampling else 0)
         if len(prompt) < settings.shortest_prompt or (number, last) <= after:
             continue
         first = settings.min_context - 1
-        if settings.sample:
-            text = _continued(job, settings, number)
+        if settings.sampling:
+            text = _continued(job, settings.sampling, number)
             first = len(prompt) - 1
         readers = _readers(job, number)
         for start, stop in blocks(first, len(text) - 1, job.vocab_size):
@@ -240,18 +247,15 @@ def _positions(
                     yield captured_position(number, token, rows, kept)
 
 
-def _continued(job: CaptureJob, settings: CaptureSettings, number: int) -> list[int]:
-    assert settings.seed is not None
-    assert settings.max_new_tokens is not None
-    assert settings.temperature is not None
+def _continued(job: CaptureJob, sampling: Sampling, number: int) -> list[int]:
     prompt = job.prompts[number]
     new = continuation(
         _readers(job, number)[0],
         prompt,
         number=number,
-        seed=settings.seed,
-        max_new_tokens=settings.max_new_tokens,
-        temperature=settings.temperature,
+        seed=sampling.seed,
+        max_new_tokens=sampling.max_new_tokens,
+        temperature=sampling.temperature,
         eos_token_ids=job.eos_token_ids,
     )
     return [*prompt, *new]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from mdsd._arguments import check_number, check_whole, shown
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["DEFAULT_NEW_TOKENS", "DEFAULT_TOP_K", "CaptureSettings", "capture_settings"]
+__all__ = ["DEFAULT_NEW_TOKENS", "DEFAULT_TOP_K", "CaptureSettings", "Sampling", "capture_settings"]
 
 DEFAULT_TOP_K = 1024
 DEFAULT_NEW_TOKENS = 64
@@ -22,18 +22,32 @@ _MOST_SHARD_POSITIONS = 1024
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """How the target continues prompts.
+
+    Attributes
+    ----------
+    max_new_tokens : int
+        Length of a continuation.
+    temperature : float
+        That it is drawn at.
+    seed : int
+    """
+
+    max_new_tokens: int
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True)
 class CaptureSettings:
     """A checked request.
 
     Attributes
     ----------
-    sample : bool
-        Whether the positions are those of the target's own continuations of the prompts.
-    max_new_tokens : int or None
-        Length of a continuation; None without one, as are the two that follow.
-    temperature : float or None
-        That it is drawn at.
-    seed : int or None
+    sampling : Sampling or None
+        Where the positions are those of the target's own continuations of the prompts, how these
+        are drawn; None where they are those of the prompts.
     top_k : int or None
         Most probable tokens kept of each model; None for the whole vocabulary.
     positions : int or None
@@ -44,10 +58,7 @@ class CaptureSettings:
         None for as many as make a shard of some tens of megabytes.
     """
 
-    sample: bool
-    max_new_tokens: int | None
-    temperature: float | None
-    seed: int | None
+    sampling: Sampling | None
     top_k: int | None
     positions: int | None
     min_context: int
@@ -56,7 +67,7 @@ class CaptureSettings:
     @property
     def shortest_prompt(self) -> int:
         """Tokens that a prompt needs for a position."""
-        return self.min_context if self.sample else self.min_context + 1
+        return self.min_context if self.sampling else self.min_context + 1
 
     def kept(self, vocab_size: int) -> int | None:
         """Tokens to keep of each model; None if that is all of them."""
@@ -87,8 +98,13 @@ class CaptureSettings:
 
     def describe(self) -> dict[str, Any]:
         """Give the settings that decide what is captured, as its files state them."""
-        names = ("sample", "max_new_tokens", "temperature", "seed", "positions", "min_context")
-        return {name: getattr(self, name) for name in names}
+        drawn = dict.fromkeys(field.name for field in fields(Sampling))  # None without samples
+        return {
+            "sample": self.sampling is not None,
+            **(drawn if self.sampling is None else vars(self.sampling)),
+            "positions": self.positions,
+            "min_context": self.min_context,
+        }
 
 
 def capture_settings(
@@ -120,8 +136,8 @@ def capture_settings(
 
     Examples
     --------
-    >>> capture_settings(sample=True).max_new_tokens, capture_settings().max_new_tokens
-    (64, None)
+    >>> capture_settings(sample=True).sampling
+    Sampling(max_new_tokens=64, temperature=1.0, seed=0)
     """
     if not isinstance(sample, bool):
         raise InvalidArgumentError(f"sample is {shown(sample)}; expected True or False")
@@ -134,13 +150,12 @@ def capture_settings(
     if top_k is not None:
         kept = check_whole("top_k", top_k, -1, math.inf, otherwise=" or None; 0 keeps all")
     origin = check_whole("seed", seed, 0, math.inf)
+    sampling = None
+    if sample:
+        heat = check_number("temperature", 1.0 if temperature is None else temperature)
+        sampling = Sampling(check_whole("max_new_tokens", length, 1), heat, origin)
     return CaptureSettings(
-        sample,
-        check_whole("max_new_tokens", length, 1) if sample else None,
-        check_number("temperature", 1.0 if temperature is None else temperature)
-        if sample
-        else None,
-        origin if sample else None,
+        sampling,
         kept if kept is not None and kept > 0 else None,
         None if positions is None else check_whole("positions", positions, 1),
         check_whole("min_context", min_context, 1),
