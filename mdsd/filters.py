@@ -1,26 +1,172 @@
-"""From logits to probabilities: masks, temperature, top-k and top-p, in that order."""
+"""What is taken from a model's distribution before tokens are drawn from it.
+
+Masks, temperature, top-k and top-p, in that order. A filter is a
+field of `Filters`, a key of `FilterOptions`, and a step of `Filters._filtered`; all else, from
+decoders to the columns of a study, goes by these.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole, read_array, read_number, row_name, shown
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import BoolArray, FloatArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
-__all__ = ["filter_probs", "probs_from_logits"]
+__all__ = [
+    "FILTER_COLUMNS",
+    "FilterAxes",
+    "FilterOptions",
+    "Filtered",
+    "Filters",
+    "filter_probs",
+    "probs_from_logits",
+]
+
+
+class FilterOptions(TypedDict, total=False):
+    """Keyword arguments of everything that filters: the fields of `Filters`."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float
+
+
+class FilterAxes(TypedDict, total=False):
+    """Keyword arguments of a grid of filters, beside its temperatures."""
+
+    top_k: Iterable[int | None]
+    top_p: Iterable[float]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """How a model's distribution is filtered before tokens are drawn, for target and draft alike.
+
+    Parameters
+    ----------
+    temperature : float, default 1.0
+        Logits are divided by it; at 0 the most likely token (the lowest id on ties) is certain.
+    top_k : int, optional
+        Keep exactly this many tokens, the lowest ids on ties; None, 0 and -1 keep all.
+    top_p : float, default 1.0
+        In (0, 1]: keep the shortest prefix by descending probability whose sum reaches it.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range; names it and the value.
+
+    Notes
+    -----
+    Order: masks, temperature, top-k, renormalise, top-p, renormalise.
+
+    Examples
+    --------
+    >>> Filters(top_k=1).of_logits([0.0, 2.0, 1.0]).tolist()
+    [0.0, 1.0, 0.0]
+    >>> Filters(temperature=0.6, top_k=0)
+    Filters(temperature=0.6, top_k=None, top_p=1.0)
+    """
+
+    temperature: float = field(default=1.0, metadata={"words": "Temperature; 0 is greedy."})
+    top_k: int | None = field(default=None, metadata={"words": "Keep the k most likely tokens."})
+    top_p: float = field(
+        default=1.0, metadata={"words": "Keep the shortest prefix that reaches this mass."}
+    )
+
+    def __post_init__(self) -> None:
+        checked = {
+            "temperature": float(_check_temperature(self.temperature, ())) + 0.0,  # -0.0 is 0.0
+            "top_k": _check_top_k(self.top_k),
+            "top_p": _check_top_p(self.top_p),
+        }
+        vars(self).update(checked)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The filters by name, as rows and files have them."""
+        return {name: getattr(self, name) for name in FILTER_COLUMNS}
+
+    def of_logits(self, logits: ArrayLike) -> FloatArray:
+        """Turn logits into filtered probabilities; see `mdsd.probs_from_logits`."""
+        scores = _read_logits(logits)
+        return self._filtered(scores, self._heat(scores), "logits")
+
+    def of_probs(self, probs: ArrayLike) -> FloatArray:
+        """Filter probabilities; see `mdsd.filter_probs`."""
+        return _filter_probs(probs, self, self.temperature)
+
+    def of_table(self, table: FloatArray, kind: str) -> FloatArray:
+        """Filter what a data set holds, logits or probs by its `kind`."""
+        return self.of_logits(table) if kind == "logits" else self.of_probs(table)
+
+    def _heat(self, scores: FloatArray) -> FloatArray:
+        return np.full(scores.shape[:-1], self.temperature)
+
+    def _filtered(
+        self,
+        scores: FloatArray,
+        heat: FloatArray,
+        name: str,
+        *,
+        ranks: FloatArray | None = None,
+        probs: FloatArray | None = None,
+    ) -> FloatArray:
+        """Filter log-probabilities, with a temperature for each row.
+
+        `ranks` orders the tokens as `scores` does, but more finely; `probs` spares the detour
+        through `scores` at temperature 1.
+        """
+        if ranks is None:
+            ranks = scores
+        law = _tempered(scores, heat, name, ranks, probs)
+        if self.top_k is not None and self.top_k < scores.shape[-1]:
+            law[~_top_k_mask(ranks, self.top_k)] = 0.0
+            law /= law.sum(axis=-1, keepdims=True)
+        if self.top_p < 1.0:
+            _keep_nucleus(law, self.top_p)
+        return law
+
+
+FILTER_COLUMNS: tuple[str, ...] = tuple(each.name for each in fields(Filters))
+"""Names of the filters, in the order in which they are applied."""
+
+
+class Filtered:
+    """What holds `filters` and shows each of them as an attribute of its own."""
+
+    filters: Filters
+
+    @property
+    def temperature(self) -> float:
+        """Temperature of target and draft alike."""
+        return self.filters.temperature
+
+    @property
+    def top_k(self) -> int | None:
+        """Tokens kept; None for all."""
+        return self.filters.top_k
+
+    @property
+    def top_p(self) -> float:
+        """Mass kept; 1.0 for all."""
+        return self.filters.top_p
 
 
 def probs_from_logits(
-    logits: Any,
+    logits: ArrayLike,
     *,
-    temperature: Any = 1.0,
+    temperature: ArrayLike = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
-    allowed_token_ids: Any = None,
+    allowed_token_ids: ArrayLike | None = None,
 ) -> FloatArray:
     """Turn logits into probabilities, filtered as a sampler would.
 
@@ -57,23 +203,19 @@ def probs_from_logits(
     >>> probs_from_logits([2.0, 1.0, 1.0], top_k=2).round(4).tolist()
     [0.7311, 0.2689, 0.0]
     """
-    values, _ = as_float_array(logits, "logits")
-    if values.ndim == 0 or values.shape[-1] == 0:
-        raise InvalidDistributionError(f"logits has shape {values.shape}; expected (..., V)")
-    scores = np.array(values, dtype=np.float64)
-    bad = np.isnan(scores) | np.isposinf(scores)
-    if bad.any():
-        index = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise InvalidDistributionError(
-            f"{row_name('logits', index[:-1])}: index {index[-1]} is {float(scores[index])!r}"
-        )
+    scores = _read_logits(logits)
     if allowed_token_ids is not None:
         scores[..., ~_allowed(allowed_token_ids, scores.shape[-1])] = -np.inf
-    return _filtered(scores, temperature, top_k, top_p, "logits")
+    heat = _check_temperature(temperature, scores.shape[:-1])
+    return Filters(top_k=top_k, top_p=top_p)._filtered(scores, heat, "logits")
 
 
 def filter_probs(
-    probs: Any, *, temperature: Any = 1.0, top_k: int | None = None, top_p: float = 1.0
+    probs: ArrayLike,
+    *,
+    temperature: ArrayLike = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
 ) -> FloatArray:
     """Apply temperature, top-k and top-p to probabilities.
 
@@ -100,13 +242,32 @@ def filter_probs(
     >>> filter_probs([0.4, 0.3, 0.2, 0.1], top_k=2, top_p=0.55).tolist()
     [1.0, 0.0, 0.0, 0.0]
     """
+    return _filter_probs(probs, Filters(top_k=top_k, top_p=top_p), temperature)
+
+
+def _filter_probs(probs: ArrayLike, filters: Filters, temperature: ArrayLike) -> FloatArray:
     values, _ = as_float_array(probs, "probs")
     checked = check_probs(probs, "probs", ndim=max(1, values.ndim))
     # Ranked as they came in: a division or a logarithm may merge neighbouring floats.
     ranks = values.astype(np.float64, copy=False)
     with np.errstate(divide="ignore"):
         scores = np.log(checked)
-    return _filtered(scores, temperature, top_k, top_p, "probs", ranks=ranks, probs=checked)
+    heat = _check_temperature(temperature, scores.shape[:-1])
+    return filters._filtered(scores, heat, "probs", ranks=ranks, probs=checked)
+
+
+def _read_logits(logits: ArrayLike) -> FloatArray:
+    values, _ = as_float_array(logits, "logits")
+    if values.ndim == 0 or values.shape[-1] == 0:
+        raise InvalidDistributionError(f"logits has shape {values.shape}; expected (..., V)")
+    scores = np.array(values, dtype=np.float64)
+    bad = np.isnan(scores) | np.isposinf(scores)
+    if bad.any():
+        index = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InvalidDistributionError(
+            f"{row_name('logits', index[:-1])}: index {index[-1]} is {float(scores[index])!r}"
+        )
+    return scores
 
 
 def _allowed(token_ids: Any, vocab_size: int) -> BoolArray:
@@ -128,48 +289,26 @@ def _allowed(token_ids: Any, vocab_size: int) -> BoolArray:
     return mask
 
 
-def _filtered(
-    scores: FloatArray,
-    temperature: Any,
-    top_k: Any,
-    top_p: Any,
-    name: str,
-    *,
-    ranks: FloatArray | None = None,
-    probs: FloatArray | None = None,
+def _tempered(
+    scores: FloatArray, heat: FloatArray, name: str, ranks: FloatArray, probs: FloatArray | None
 ) -> FloatArray:
-    """Filter log-probabilities.
-
-    `ranks` orders the tokens as `scores` does, but more finely; `probs` spares the detour through
-    `scores` at temperature 1.
-    """
-    if ranks is None:
-        ranks = scores
-    heat = _check_temperature(temperature, scores.shape[:-1])
-    count = _check_top_k(top_k)
-    nucleus = _check_top_p(top_p)
+    """Apply the temperature of each row; refuse rows without any token."""
     peak = scores.max(axis=-1, keepdims=True)
     empty = np.isneginf(peak[..., 0])
     if empty.any():
         row = tuple(int(i) for i in np.argwhere(np.atleast_1d(empty))[0])
         raise InvalidDistributionError(f"{row_name(name, row)} has empty support")
     if probs is not None and (heat == 1.0).all():
-        law = probs.copy()
-    else:
-        # Subtract the maximum first: a tiny temperature then overflows to minus infinity only.
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            law = np.exp((scores - peak) / heat[..., np.newaxis])
-        cold = heat == 0.0
-        if cold.any():
-            first = np.argmax(ranks, axis=-1)[..., np.newaxis] == np.arange(scores.shape[-1])
-            law = np.where(cold[..., np.newaxis], first, law)
-        law /= law.sum(axis=-1, keepdims=True)
-    if count is not None and count < scores.shape[-1]:
-        law[~_top_k_mask(ranks, count)] = 0.0
-        law /= law.sum(axis=-1, keepdims=True)
-    if nucleus < 1.0:
-        _keep_nucleus(law, nucleus)
-    return law
+        return probs.copy()
+    # Subtract the maximum first: a tiny temperature then overflows to minus infinity only.
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        law = np.exp((scores - peak) / heat[..., np.newaxis])
+    cold = heat == 0.0
+    if cold.any():
+        first = np.argmax(ranks, axis=-1)[..., np.newaxis] == np.arange(scores.shape[-1])
+        law = np.where(cold[..., np.newaxis], first, law)
+    law /= law.sum(axis=-1, keepdims=True)
+    return np.asarray(law)
 
 
 def _top_k_mask(ranks: FloatArray, count: int) -> BoolArray:
