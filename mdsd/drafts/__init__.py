@@ -6,6 +6,8 @@ from mdsd.drafts.base import MAX_TUPLES, DraftDistribution
 from mdsd.drafts.explicit import ExplicitDraft
 from mdsd.drafts.greedy import GreedyDraft
 from mdsd.drafts.independent import IndependentDrafts
+from mdsd.drafts.kinds import DraftKind
+from mdsd.drafts.registry import Draft, default_kinds, draft_names, read_kind
 from mdsd.drafts.spechub import SpecHubDraft
 from mdsd.drafts.top_k import TopKDraft
 from mdsd.drafts.with_replacement import WithReplacement
@@ -13,7 +15,9 @@ from mdsd.drafts.without_replacement import WithoutReplacement
 
 __all__ = [
     "MAX_TUPLES",
+    "Draft",
     "DraftDistribution",
+    "DraftKind",
     "ExplicitDraft",
     "GreedyDraft",
     "IndependentDrafts",
@@ -21,4 +25,7 @@ __all__ = [
     "TopKDraft",
     "WithReplacement",
     "WithoutReplacement",
+    "default_kinds",
+    "draft_names",
+    "read_kind",
 ]

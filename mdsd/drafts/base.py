@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from mdsd._probabilities import as_float_array, check_probs, ratio_order
 from mdsd._random import RandomSource, generator
 from mdsd._tokens import check_token_ids
 from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd.drafts.kinds import DraftKind, make_kind
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = [
     "checked_hit_probs",
     "count_in_words",
     "product_of",
+    "refuse_short",
     "require_support",
 ]
 
@@ -48,6 +50,11 @@ class DraftDistribution(ABC):
     no ``__init__`` of the base class to call. Every further method has a default that either works
     from those four or says what is missing. `hit_probs` is checked when it is first asked for.
 
+    A class whose drafts are made from output distributions, by its constructor or `from_probs`, is
+    a kind of draft: ``kind()`` of it is taken wherever the name of a draft distribution is. What
+    batches, decoders and studies have to know of it beforehand, it states by the class attributes
+    below and by `refusal` and `num_certain`.
+
     The built-in draft distributions are final: verifiers know their laws by their class and work
     from `draft_probs`, past any method that a subclass might change. A class derived from one of
     them may add to it, but overriding a part of the law raises TypeError.
@@ -56,6 +63,19 @@ class DraftDistribution(ABC):
     ----------
     name : str
         Name of the kind of law, as on the command line.
+    words : str
+        What drafting so is called in a message.
+    options : tuple of str
+        Names of what `from_probs` takes besides output distributions and n.
+    distinct : bool
+        Whether the tokens of a step always differ, so that it takes n tokens to draw.
+    one_model_each : bool
+        Whether each draft has an output distribution of its own.
+    certain_first : bool
+        Whether the tokens that are certain come first in a tuple, most likely first; else, where
+        one is certain, it is either the first or the last.
+    successive : bool
+        Whether `next_probs` says how each token is drawn after those before it.
     num_drafts : int
         n, the number of tokens drafted together.
     vocab_size : int
@@ -78,8 +98,77 @@ class DraftDistribution(ABC):
     """
 
     name: str = "custom"
+    words: ClassVar[str] = ""
+    options: ClassVar[tuple[str, ...]] = ()
+    distinct: ClassVar[bool] = False
+    one_model_each: ClassVar[bool] = False
+    certain_first: ClassVar[bool] = True
+    successive: ClassVar[bool] = False
+    declared: ClassVar[bool] = False
     num_drafts: int
     vocab_size: int
+
+    @classmethod
+    def kind(cls, **options: Any) -> DraftKind:
+        """Describe drafts of this class, with its options, before there is anything to draft from.
+
+        Parameters
+        ----------
+        **options
+            What `from_probs` takes besides output distributions and n.
+
+        Returns
+        -------
+        DraftKind
+
+        Raises
+        ------
+        InvalidArgumentError
+            If an option is missing, not known or out of range.
+        """
+        return make_kind(cls, options)
+
+    @classmethod
+    def check_options(cls, **options: Any) -> dict[str, Any]:
+        """Check the options of a kind, and give them as they are kept; the default keeps all."""
+        return options
+
+    @classmethod
+    def from_probs(cls, draft_probs: Any, num_drafts: int, **options: Any) -> DraftDistribution:
+        """Make a draft from output distributions, as the constructor does by default.
+
+        Parameters
+        ----------
+        draft_probs : array_like, shape (V,), or (n, V) where each draft has its own
+        num_drafts : int
+        **options
+            Of this kind.
+
+        Raises
+        ------
+        InvalidDistributionError
+            If `draft_probs` is no probability vector, or too short of tokens to draw.
+        """
+        constructor: Any = cls
+        made: DraftDistribution = constructor(draft_probs, num_drafts, **options)
+        return made
+
+    @classmethod
+    def from_probs_at_most(
+        cls, draft_probs: Any, num_drafts: int, **options: Any
+    ) -> DraftDistribution:
+        """Make a draft of n tokens although the kind may need more than there are left to draw."""
+        return cls.from_probs(draft_probs, num_drafts, **options)
+
+    @classmethod
+    def refusal(cls, num_drafts: int, **options: Any) -> str | None:
+        """Say why this kind cannot draft n tokens, whatever the distributions; None if it can."""
+        return None
+
+    @classmethod
+    def num_certain(cls, num_drafts: int, **options: Any) -> int:
+        """Tokens that are drafted whatever chance does: so many of the most likely."""
+        return 0
 
     @abstractmethod
     def sample(self, rng: RandomSource, size: int | None = None) -> IntArray:
@@ -190,6 +279,25 @@ class DraftDistribution(ABC):
             name=label,
         )
         return ids, check_probs([prob for _, prob in pairs], label)
+
+    def next_probs(self, drafted: IntArray) -> FloatArray:
+        """Distribution of the next draft token, given those before it.
+
+        Parameters
+        ----------
+        drafted : ndarray of int64, shape (k,)
+            The first k < n tokens of a tuple that can be drawn.
+
+        Returns
+        -------
+        ndarray of float64, shape (V,)
+
+        Raises
+        ------
+        UnsupportedError
+            If the class is not `successive`.
+        """
+        raise UnsupportedError(f"the {self.name} draft distribution does not declare next_probs()")
 
     def token_hit_probs(self) -> FloatArray:
         """Probability that each token is among the drafts.
@@ -383,7 +491,7 @@ def check_order(order: Any, vocab_size: int) -> IntArray:
     return array.astype(np.int64, copy=False)
 
 
-def require_support(draft_probs: FloatArray, num_drafts: int, kind: str) -> None:
+def require_support(draft_probs: FloatArray, num_drafts: int, words: str) -> None:
     """Refuse a draft vector with fewer positive entries than distinct tokens to draw.
 
     Raises
@@ -391,11 +499,25 @@ def require_support(draft_probs: FloatArray, num_drafts: int, kind: str) -> None
     InvalidDistributionError
         Naming both numbers.
     """
-    positive = int(np.count_nonzero(draft_probs))
-    if positive < num_drafts:
+    refuse_short(np.array([np.count_nonzero(draft_probs)]), num_drafts, words)
+
+
+def refuse_short(
+    positives: IntArray, num_drafts: int, words: str, rows: str = "draft_probs"
+) -> None:
+    """Refuse vectors with fewer positive entries, as counted, than distinct tokens to draw.
+
+    Raises
+    ------
+    InvalidDistributionError
+        Naming the first such row and both numbers; `rows` may have a place for its number.
+    """
+    short = positives < num_drafts
+    if short.any():
+        row = int(short.argmax())
         raise InvalidDistributionError(
-            f"draft_probs has {positive} tokens with positive probability; "
-            f"{kind} with num_drafts={num_drafts} needs at least {num_drafts}"
+            f"{rows.format(row)} has {positives[row]} tokens with positive probability; "
+            f"{words} with num_drafts={num_drafts} needs at least {num_drafts}"
         )
 
 
@@ -410,6 +532,7 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
     """
 
     exchangeable: bool = False
+    declared = True
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -13,7 +13,8 @@ from mdsd._random import draw_tokens
 from mdsd._tokens import check_token_ids
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft
-from mdsd.errors import InvalidDistributionError, InvalidTokenError
+from mdsd.drafts.kinds import DraftKind
+from mdsd.errors import InvalidDistributionError, InvalidTokenError, UnsupportedError
 
 __all__ = ["ExplicitDraft"]
 
@@ -74,6 +75,11 @@ class ExplicitDraft(DeclaredDraft):
         merged = np.zeros(len(distinct))
         np.add.at(merged, place.ravel(), masses)
         self.probs = frozen(merged)
+
+    @classmethod
+    def kind(cls, **options: Any) -> DraftKind:
+        """Refuse: such drafts are listed, not made from output distributions."""
+        raise UnsupportedError("explicit drafts are listed tuple by tuple: they are of no kind")
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         return self.token_ids[draw_tokens(self.probs, rng.random(size))]

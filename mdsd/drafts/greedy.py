@@ -53,16 +53,22 @@ class GreedyDraft(DeclaredDraft):
     """
 
     name = "greedy"
+    words = "the greedy draft"
+    distinct = True
 
     def __init__(self, draft_probs: Any, num_drafts: int) -> None:
         self.num_drafts = check_num_drafts(num_drafts)
         self.draft_probs = check_probs(draft_probs, "draft_probs")
-        require_support(self.draft_probs, self.num_drafts, "the greedy draft")
+        require_support(self.draft_probs, self.num_drafts, self.words)
         self.vocab_size = len(self.draft_probs)
         self.top_token_ids = most_likely(self.draft_probs, self.num_drafts - 1)
         tail = self.draft_probs.copy()
         tail[self.top_token_ids] = 0.0
         self.tail_probs: FloatArray = frozen(tail / tail.sum())
+
+    @classmethod
+    def num_certain(cls, num_drafts: int, **options: Any) -> int:  # noqa: D102
+        return num_drafts - 1
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         drawn = np.empty((size, self.num_drafts), dtype=np.int64)

@@ -12,8 +12,8 @@ from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, product_of
-from mdsd.errors import InvalidDistributionError
+from mdsd.drafts.base import DeclaredDraft, DraftDistribution, product_of
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 if TYPE_CHECKING:
     from solvers.token_lottery import GroupedLaw
@@ -52,6 +52,8 @@ class IndependentDrafts(DeclaredDraft):
     """
 
     name = "independent"
+    one_model_each = True
+    successive = True
 
     def __init__(self, draft_probs: Sequence[Any]) -> None:
         try:
@@ -72,6 +74,15 @@ class IndependentDrafts(DeclaredDraft):
                 )
         self.draft_probs = frozen(np.stack(vectors))
         self.num_drafts, self.vocab_size = self.draft_probs.shape
+
+    @classmethod
+    def from_probs(cls, draft_probs: Any, num_drafts: int, **options: Any) -> DraftDistribution:  # noqa: D102
+        draft = cls(draft_probs)
+        if draft.num_drafts != num_drafts:
+            raise InvalidArgumentError(
+                f"num_drafts is {num_drafts}; draft_probs has {draft.num_drafts} vectors"
+            )
+        return draft
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         uniforms = rng.random((size, self.num_drafts))
@@ -95,6 +106,9 @@ class IndependentDrafts(DeclaredDraft):
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return product_tuples(list(self.draft_probs))
+
+    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+        return np.asarray(self.draft_probs[len(drafted)])
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102
         return token_hits_of_independent(self.draft_probs)

@@ -10,9 +10,10 @@ from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, require_support
+from mdsd.drafts.base import DeclaredDraft, DraftDistribution, require_support
 from mdsd.drafts.greedy import hit_of_top_and_tail
 from mdsd.drafts.top_k import most_likely
+from mdsd.drafts.without_replacement import WithoutReplacement
 
 __all__ = ["SpecHubDraft"]
 
@@ -53,11 +54,14 @@ class SpecHubDraft(DeclaredDraft):
     """
 
     name = "spechub"
+    words = "the SpecHub draft"
+    distinct = True
+    certain_first = False
     num_drafts = 2
 
     def __init__(self, draft_probs: Any) -> None:
         self.draft_probs = check_probs(draft_probs, "draft_probs")
-        require_support(self.draft_probs, 2, "the SpecHub draft")
+        require_support(self.draft_probs, 2, self.words)
         self.vocab_size = len(self.draft_probs)
         self.hub = int(most_likely(self.draft_probs, 1)[0])
         tail = self.draft_probs.copy()
@@ -65,6 +69,26 @@ class SpecHubDraft(DeclaredDraft):
         # The chance that the other token comes first is its own mass: a sum, not 1 - q_a.
         self.other_first = float(tail.sum())
         self.tail_probs = frozen(tail / self.other_first)
+
+    @classmethod
+    def from_probs(cls, draft_probs: Any, num_drafts: int, **options: Any) -> DraftDistribution:  # noqa: D102
+        return cls(draft_probs)
+
+    @classmethod
+    def from_probs_at_most(  # noqa: D102
+        cls, draft_probs: Any, num_drafts: int, **options: Any
+    ) -> DraftDistribution:
+        if num_drafts < cls.num_drafts:
+            return WithoutReplacement(draft_probs, num_drafts)  # one token, beyond doubt
+        return cls(draft_probs)
+
+    @classmethod
+    def refusal(cls, num_drafts: int, **options: Any) -> str | None:  # noqa: D102
+        return None if num_drafts == cls.num_drafts else "the spechub draft has 2 drafts"
+
+    @classmethod
+    def num_certain(cls, num_drafts: int, **options: Any) -> int:  # noqa: D102
+        return 1
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         uniforms = rng.random((size, 2))

@@ -47,13 +47,19 @@ class TopKDraft(DeclaredDraft):
     """
 
     name = "top_k"
+    words = "the top-k draft"
+    distinct = True
 
     def __init__(self, draft_probs: Any, num_drafts: int) -> None:
         self.num_drafts = check_num_drafts(num_drafts)
         self.draft_probs = check_probs(draft_probs, "draft_probs")
-        require_support(self.draft_probs, self.num_drafts, "the top-k draft")
+        require_support(self.draft_probs, self.num_drafts, self.words)
         self.vocab_size = len(self.draft_probs)
         self.top_token_ids = most_likely(self.draft_probs, self.num_drafts)
+
+    @classmethod
+    def num_certain(cls, num_drafts: int, **options: Any) -> int:  # noqa: D102
+        return num_drafts
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         return np.tile(self.top_token_ids, (size, 1))

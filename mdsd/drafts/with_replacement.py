@@ -48,6 +48,7 @@ class WithReplacement(DeclaredDraft):
     """
 
     name = "with_replacement"
+    successive = True
     exchangeable = True
 
     def __init__(self, draft_probs: Any, num_drafts: int) -> None:
@@ -74,6 +75,9 @@ class WithReplacement(DeclaredDraft):
 
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return product_tuples([self.draft_probs] * self.num_drafts)
+
+    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+        return self.draft_probs
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102
         return token_hits_of_independent(self.draft_probs[np.newaxis], repeats=self.num_drafts)

@@ -56,12 +56,15 @@ class WithoutReplacement(DeclaredDraft):
     """
 
     name = "without_replacement"
+    words = "drawing without replacement"
+    distinct = True
+    successive = True
     exchangeable = True
 
     def __init__(self, draft_probs: Any, num_drafts: int) -> None:
         self.num_drafts = check_num_drafts(num_drafts)
         self.draft_probs = check_probs(draft_probs, "draft_probs")
-        require_support(self.draft_probs, self.num_drafts, "drawing without replacement")
+        require_support(self.draft_probs, self.num_drafts, self.words)
         self.vocab_size = len(self.draft_probs)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
@@ -117,6 +120,11 @@ class WithoutReplacement(DeclaredDraft):
             places = np.concatenate([places[rows], new[:, np.newaxis]], axis=1)
             probs = probs[rows, new]
         return support[places], probs
+
+    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+        left = self.draft_probs.copy()
+        left[drafted] = 0.0
+        return np.asarray(left / left.sum())
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102
         return self.draft_probs.copy() if self.num_drafts == 1 else self._token_hits.copy()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
-from importlib.metadata import entry_points
 from inspect import signature
 from typing import Any
 
 from mdsd._arguments import check_name
+from mdsd._plugins import load_plugins
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers.base import Verifier
 from mdsd.verifiers.greedy import GreedyVerifier
@@ -39,22 +38,7 @@ _BUILT_IN: tuple[type[Verifier], ...] = (
 @cache
 def _registry() -> dict[str, type[Verifier]]:
     known = {kind.name: kind for kind in _BUILT_IN}
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            kind = entry.load()
-            if not (isinstance(kind, type) and issubclass(kind, Verifier)):
-                raise TypeError(f"{entry.value} is not a subclass of mdsd.Verifier")
-            if entry.name in known:
-                raise ValueError(f"the name {entry.name!r} is taken")
-        except Exception as error:  # a stranger's code may fail in any way
-            warnings.warn(
-                f"verifier {entry.name!r} of another package cannot be used: {error}",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-            continue
-        known[entry.name] = kind
-    return known
+    return load_plugins(ENTRY_POINT_GROUP, "verifier", Verifier, known)
 
 
 def verifier_names() -> tuple[str, ...]:

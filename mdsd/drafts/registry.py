@@ -1,0 +1,104 @@
+"""Kinds of drafts by name: the built-in ones and those of other packages."""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from functools import cache
+from typing import Any
+
+from mdsd._arguments import check_name
+from mdsd._plugins import load_plugins
+from mdsd.drafts.base import DraftDistribution
+from mdsd.drafts.greedy import GreedyDraft
+from mdsd.drafts.independent import IndependentDrafts
+from mdsd.drafts.kinds import DraftKind
+from mdsd.drafts.spechub import SpecHubDraft
+from mdsd.drafts.top_k import TopKDraft
+from mdsd.drafts.with_replacement import WithReplacement
+from mdsd.drafts.without_replacement import WithoutReplacement
+from mdsd.errors import InvalidArgumentError
+
+__all__ = ["ENTRY_POINT_GROUP", "Draft", "default_kinds", "draft_names", "read_kind"]
+
+ENTRY_POINT_GROUP = "mdsd.drafts"
+
+Draft = str | DraftKind
+"""A kind of draft, or the label of one: its name, and its options behind colons."""
+
+_BUILT_IN: tuple[type[DraftDistribution], ...] = (
+    WithReplacement,
+    WithoutReplacement,
+    IndependentDrafts,
+    GreedyDraft,
+    SpecHubDraft,
+    TopKDraft,
+)
+
+
+@cache
+def _registry() -> dict[str, type[DraftDistribution]]:
+    known = {draft_type.name: draft_type for draft_type in _BUILT_IN}
+    return load_plugins(ENTRY_POINT_GROUP, "draft distribution", DraftDistribution, known)
+
+
+def draft_names() -> tuple[str, ...]:
+    """Names of the draft distributions that can be made from draft models, built-in ones first.
+
+    Returns
+    -------
+    tuple of str
+
+    Examples
+    --------
+    >>> "greedy" in draft_names()
+    True
+    """
+    return tuple(_registry())
+
+
+def default_kinds() -> tuple[DraftKind, ...]:
+    """Give the kinds that have no options to choose."""
+    return tuple(each.kind() for each in _registry().values() if not each.options)
+
+
+def read_kind(draft: Draft) -> DraftKind:
+    """Read a kind of draft.
+
+    Parameters
+    ----------
+    draft : str or DraftKind
+        A kind, or its label such as ``"greedy"``.
+
+    Returns
+    -------
+    DraftKind
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the name or an option is not known; names those that are.
+
+    Examples
+    --------
+    >>> read_kind("top_k").distinct
+    True
+    """
+    if isinstance(draft, DraftKind):
+        return draft
+    known = _registry()
+    name, *values = draft.split(":") if isinstance(draft, str) else (draft,)
+    draft_type = known[check_name("draft", name, known)]
+    names = draft_type.options
+    if len(values) > len(names):
+        raise InvalidArgumentError(
+            f"draft is {draft!r}; options of {name}: {', '.join(names) or 'none'}"
+        )
+    options = dict(zip(names, map(_read_value, values), strict=False))
+    return draft_type.kind(**options)
+
+
+def _read_value(text: str) -> Any:
+    try:
+        return literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
