@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import subprocess
 import sys
 import threading
 import tracemalloc
@@ -17,6 +16,7 @@ from mdsd._random import generator
 from mdsd.batch import _inputs, _threads, acceptance_bounds, verification, verify_batch
 from mdsd.drafts import read_kind
 
+from .. import commands
 from .batch_rows import DRAFTS, instances, uniforms_of_every_kind
 
 PAIRS = [
@@ -253,7 +253,7 @@ def test_importing_the_batch_calls_is_light():
     code = (
         "import sys, mdsd.batch; assert 'numba' not in sys.modules and 'scipy' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    commands.run_python(code)
 
 
 def test_batch_calls_are_exported():
