@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd._typing import FloatArray
-from mdsd.batch._inputs import DISTINCT
 from mdsd.drafts import (
     DraftDistribution,
     ExplicitDraft,
@@ -309,7 +308,7 @@ def _recipes(
         name = draw(st.sampled_from(list(counts)))
         kind = _KINDS[name]
         n = draw(st.sampled_from(counts[name]))
-        support = n if name in DISTINCT else 1
+        support = n if kind.distinct else 1
         size = draw(st.sampled_from([size for size in sizes if size >= support]))
         if kind is ExplicitDraft:
             tuples = st.lists(_lists(st.integers(0, size - 1), n), min_size=1, max_size=6)
@@ -329,7 +328,7 @@ def _fits(name: str, num_drafts: int, vocab_size: int) -> bool:
     """Tell whether a draft distribution exists: distinct drafts need a token each."""
     if name == "spechub" and num_drafts != 2:
         return False
-    return name not in DISTINCT or num_drafts <= vocab_size
+    return not _KINDS[name].distinct or num_drafts <= vocab_size
 
 
 def _vectors_of(recipe: DraftRecipe) -> list[list[float]]:

@@ -45,9 +45,9 @@ def rows(case, draft="draft_probs"):
 
 
 def verifiers(draft, num_drafts):
-    from mdsd.decoding.laws import example_law
+    from mdsd.drafts import read_kind
 
-    law = example_law(draft, num_drafts)
+    law = read_kind(draft).example(num_drafts)
     return [name for name in mdsd.verifier_names() if mdsd.get_verifier(name).supports(law)]
 
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from mdsd._arguments import check_name
 from mdsd._typing import IntArray
-from mdsd.decoding.laws import example_law
 from mdsd.decoding.layouts._inputs import ProbRows, read_probs
-from mdsd.drafts import DraftDistribution
+from mdsd.drafts import DraftDistribution, read_kind
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.verifiers import Verifier, get_verifier
 
@@ -104,7 +103,7 @@ class ChildrenLaw:
     @property
     def example(self) -> DraftDistribution:
         """Some draft distribution of the kind: what does not depend on its probabilities."""
-        return example_law(self.draft, self.num_drafts)
+        return read_kind(self.draft).example(self.num_drafts)
 
     def chosen_rows(self, ids: IntArray, like: ProbRows) -> Any:
         """Write the laws of children that were chosen, as `verify_batch` takes them.

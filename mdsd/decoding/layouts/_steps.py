@@ -14,12 +14,12 @@ from mdsd._probabilities import check_probs
 from mdsd._random import RandomSource
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.batch import verify_batch
-from mdsd.batch._inputs import make_draft
 from mdsd.batch.tensors.spaces import to_host
 from mdsd.decoding.layouts._inputs import PADDING, Places, ProbRows, check_ids, draw_rows, host_ids
 from mdsd.decoding.layouts._laws import ChildrenLaw
 from mdsd.decoding.layouts._trees import TreeBatch
 from mdsd.decoding.layouts._uniforms import read_numbers
+from mdsd.drafts import read_kind
 from mdsd.errors import InvalidDistributionError, InvalidTokenError
 from mdsd.verifiers import Verifier
 
@@ -148,7 +148,7 @@ class TreeSteps:
         self, law: ChildrenLaw, row: Any, drafts: IntArray, name: str, place: list[int]
     ) -> None:
         try:
-            known = make_draft(law.draft, row, law.num_drafts)
+            known = read_kind(law.draft).make(row, law.num_drafts)
         except InvalidDistributionError as error:
             where = row_name("draft_probs", place[self.target.alone :])
             message = str(error).replace("draft_probs", where, 1)
@@ -275,7 +275,7 @@ class TreeSteps:
         ((law, places),) = self._by_law((np.array([b]), np.array([node])))
         ids = self._children(law, places)
         row = to_host(self._law_rows(law, places, ids))[0, ...]
-        plan = self.verifier.plan(target, make_draft(law.draft, row, law.num_drafts))
+        plan = self.verifier.plan(target, read_kind(law.draft).make(row, law.num_drafts))
         left = plan.output_law(ids[0])
         left[ids[0]] = 0.0
         if not left.any():
