@@ -251,9 +251,7 @@ def _read_draft_models(draft_model: Any, kind: DraftKind, vocab_size: int) -> tu
             f"{'at least one model' if several else f'one model for draft {kind.label!r}'}"
         )
     for name, model in models.items():
-        check_model(name, model)
-    for name, model in models.items():
-        if model.vocab_size != vocab_size:
+        if check_model(name, model).vocab_size != vocab_size:
             raise InvalidDistributionError(
                 f"target_probs has {vocab_size} tokens but draft_probs of {name} has "
                 f"{model.vocab_size}; give a MappedModel, or append tokens that cannot occur"
