@@ -14,6 +14,7 @@ from mdsd.decoding.enumeration import EnumeratedChoices, branches
 from mdsd.decoding.rows import Row
 from mdsd.testing import accepted_law, sequence_law
 
+from ..verifiers import supporting
 from .reading import CASES, as_list, assert_law, assert_names, covers
 
 DRAFTS = {1: ("with_replacement", "without_replacement", "greedy", "top_k")}
@@ -47,8 +48,7 @@ def rows(case, draft="draft_probs"):
 def verifiers(draft, num_drafts):
     from mdsd.drafts import read_kind
 
-    law = read_kind(draft).example(num_drafts)
-    return [name for name in mdsd.verifier_names() if mdsd.get_verifier(name).supports(law)]
+    return supporting(read_kind(draft).example(num_drafts))
 
 
 PAIRS = [
