@@ -8,7 +8,7 @@ import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, WithReplacement
-from mdsd.rules.kseq import kseq_root, kseq_tests
+from mdsd.rules.kseq import kseq_tests
 from mdsd.rules.sums import any_of
 from mdsd.verifiers.base import (
     Plan,
@@ -62,13 +62,14 @@ class KSeqPlan(SequentialPlan):
     """
 
     def __init__(self, target_probs: FloatArray, draft: WithReplacement) -> None:
+        from mdsd.rules.kernels import kseq_root_and_overlap
+
         super().__init__(target_probs, draft)
         self.num_tests = draft.num_drafts
         q = draft.draft_probs
-        rho = kseq_root(target_probs, q, draft.num_drafts)
-        (chances,), residual = kseq_tests(target_probs, q, rho, draft.num_drafts)
+        self.rho, _ = kseq_root_and_overlap(target_probs, 1.0, q, 1.0, draft.num_drafts)
+        (chances,), residual = kseq_tests(target_probs, q, self.rho, draft.num_drafts)
         self.chances, self.residual = frozen(chances), frozen(residual)
-        self.rho = float(rho[0])
         self.beta = float(min(1.0, q @ chances))
 
     @property

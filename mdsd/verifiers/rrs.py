@@ -193,7 +193,7 @@ class PathRRSPlan(SequentialPlan):
         for k in range(self.num_tests):
             cap, mass, remaining = path_state(self._tables, path[:k])
             with np.errstate(over="ignore"):  # infinite wherever the test passes anyway
-                wanted = self._above(cap) / mass * remaining
+                wanted = np.minimum(self._above(cap) / mass * remaining, rest)
             chances = accept_probs(wanted, rest)
             drafted = rest / remaining
             accepted += reached * drafted * chances
