@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mdsd.rules.arrays import namespace, number
 
 __all__ = ["Reader", "Tests", "accept_probs", "everywhere", "left_over", "residual_or_target"]
+
+Array = TypeVar("Array")
 
 Reader = Callable[[Any, slice], Any]
 """Reads, of masses (..., V), the entries that a rule's tests of some drafts are about."""
@@ -33,7 +35,7 @@ def everywhere(masses: Any, drafts: slice) -> Any:
     return masses
 
 
-def accept_probs(target_masses: Any, draft_masses: Any) -> Any:
+def accept_probs(target_masses: Array, draft_masses: Any) -> Array:
     """Accept probabilities ``min(1, p / q)``, 0 where p = 0, with no warning where q = 0.
 
     A uniform is tested strictly against them, so mass 0 is never accepted, not even at u = 0.
@@ -46,17 +48,20 @@ def accept_probs(target_masses: Any, draft_masses: Any) -> Any:
     """
     xp = namespace(target_masses)
     larger = xp.maximum(target_masses, draft_masses)
-    return target_masses / xp.where(larger > 0.0, larger, number(larger, 1.0))
+    chances: Array = target_masses / xp.where(larger > 0.0, larger, number(larger, 1.0))
+    return chances
 
 
-def residual_or_target(masses: Any, target_probs: Any) -> Any:
+def residual_or_target(masses: Array, target_probs: Any) -> Array:
     """Give the residual masses, (..., V), or the target where rounding left no residual at all.
 
     Every test then passes up to rounding, so the residual is hardly ever reached; when it is, a
     token of the target is emitted, never one of probability 0.
     """
     xp = namespace(masses)
-    return xp.where(xp.any(masses > 0.0, axis=-1, keepdims=True), masses, target_probs)
+    some = xp.any(masses > 0.0, axis=-1, keepdims=True)  # type: ignore[operator]
+    residual: Array = xp.where(some, masses, target_probs)
+    return residual
 
 
 def left_over(wanted: Any, taken: Any) -> Any:

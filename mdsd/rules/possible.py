@@ -39,7 +39,7 @@ def tops_match(q: Any, top: Any, *, slack: float = 0.0) -> Any:
     top : array of int64, shape (..., m)
     slack : float, default 0.0
         Numbers that differ by no more than this part of them, and yet differ, stand in any order: a
-        division by the sum of the row might make them equal.
+        division by the sum of the row might make them equal. If negative, they match in none.
 
     Returns
     -------
@@ -56,8 +56,10 @@ def tops_match(q: Any, top: Any, *, slack: float = 0.0) -> Any:
         return xp.all(q == q, axis=-1)
     likely = take(q, top)
     before, after = likely[..., :-1], likely[..., 1:]
-    wrong = (after > near * before) | ((after == before) & (top[..., :-1] >= top[..., 1:]))
+    wrong = (after > near * before) & (after != before)
+    wrong = wrong | ((after == before) & (top[..., :-1] >= top[..., 1:]))
     least, last = likely[..., -1:], top[..., -1:]
-    ahead = (q > near * least) | ((q == least) & (places(top, q.shape[-1]) < last))
+    ahead = (q > near * least) & (q != least)
+    ahead = ahead | ((q == least) & (places(top, q.shape[-1]) < last))
     ahead = ahead & ~marked(top, q.shape[-1])
     return ~(xp.any(wrong, axis=-1) | xp.any(ahead, axis=-1))

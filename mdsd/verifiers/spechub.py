@@ -8,7 +8,7 @@ import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, SpecHubDraft
-from mdsd.rules.spechub import spechub_tests, tested_in_turn
+from mdsd.rules.spechub import case_masses, spechub_tests, tested_in_turn
 from mdsd.verifiers.base import (
     Plan,
     SequentialPlan,
@@ -66,11 +66,10 @@ class SpecHubPlan(SequentialPlan):
     def __init__(self, target_probs: FloatArray, draft: SpecHubDraft) -> None:
         super().__init__(target_probs, draft)
         self.hub = draft.hub
-        drawn_first = draft.other_first * draft.tail_probs  # mass of (i, a)
-        drawn_second = draft.draft_probs[draft.hub] * draft.tail_probs  # mass of (a, i)
-        self._cases = frozen(np.stack([drawn_first, drawn_second]))
         is_hub = np.arange(draft.vocab_size) == draft.hub
-        chances, residual = spechub_tests(target_probs, is_hub, (drawn_first, drawn_second))
+        cases = case_masses(draft.draft_probs, is_hub)
+        chances, residual = spechub_tests(target_probs, is_hub, cases)
+        self._cases = frozen(np.stack(cases))
         self.chances, self.residual = frozen(np.stack(chances)), frozen(residual)
 
     @cached_property
