@@ -11,11 +11,13 @@ import numpy as np
 from mdsd._arguments import check_whole
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd.rules.rrs import rrs_tests
 from mdsd.verifiers.base import (
     Plan,
     SequentialPlan,
     Verifier,
     accept_probs,
+    accepted_and_rejected,
     closing_law,
     frozen,
     residual_or_target,
@@ -94,26 +96,16 @@ class ChainRRSPlan(SequentialPlan):
     ) -> None:
         super().__init__(target_probs, draft)
         self.num_tests = len(vectors)
-        law, reached = target_probs, 1.0
-        rounds: list[FloatArray] = []
-        accepted = np.zeros(len(target_probs))
-        for q in vectors:
-            chances = accept_probs(law, q)
-            accepted += reached * q * chances
-            reached *= float(q @ (1.0 - chances))
-            left = residual_or_target(np.maximum(law - q, 0.0), law)
-            law = left / left.sum()
-            rounds.append(chances)
-        self.chances = frozen(np.stack(rounds))
-        self.residual = frozen(law)
-        self._accepted, self._rejected = frozen(accepted), reached
+        chances, residual = rrs_tests(target_probs, vectors)
+        self.chances, self.residual = frozen(np.stack(chances)), frozen(residual)
+        self._vectors = vectors
 
-    @property
+    @cached_property
     def acceptance_rate(self) -> float:
-        return min(1.0, float(self._accepted.sum()))
+        return min(1.0, float(accepted_and_rejected(self._vectors, self.chances)[0].sum()))
 
     def marginal_law(self) -> FloatArray:
-        return closing_law(self._accepted, self._rejected, self.residual)
+        return closing_law(*accepted_and_rejected(self._vectors, self.chances), self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         return self.chances[np.arange(self.num_tests), ids], ids
@@ -201,7 +193,7 @@ class PathRRSPlan(SequentialPlan):
         for k in range(self.num_tests):
             cap, mass, remaining = path_state(self._tables, path[:k])
             with np.errstate(over="ignore"):  # infinite wherever the test passes anyway
-                wanted = self._above(cap) / mass * remaining
+                wanted = np.minimum(self._above(cap) / mass * remaining, rest)
             chances = accept_probs(wanted, rest)
             drafted = rest / remaining
             accepted += reached * drafted * chances

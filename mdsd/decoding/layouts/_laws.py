@@ -12,6 +12,7 @@ from mdsd._typing import IntArray
 from mdsd.decoding.layouts._inputs import ProbRows, read_probs
 from mdsd.drafts import DraftDistribution, read_kind
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
+from mdsd.rules.arrays import places
 from mdsd.verifiers import Verifier, get_verifier
 
 __all__ = ["DETERMINISTIC", "ChildrenLaw", "choose_verifier", "one_hot_rows", "read_law"]
@@ -139,8 +140,8 @@ def one_hot_rows(ids: IntArray, like: ProbRows) -> Any:
         The other laws.
     """
     if like.space is not None:
-        tokens = like.space.places(like.vocab_size)
-        return like.space.as_real(tokens == like.space.send(ids)[..., None])
+        listed = like.space.send(ids)[..., None]
+        return like.space.as_real(places(listed, like.vocab_size) == listed)
     # In the type that the others are verified in, so that neither is converted.
     wide = str(like.values.dtype).endswith("float64")
     rows = np.zeros((*ids.shape, like.vocab_size), np.float64 if wide else np.float32)
