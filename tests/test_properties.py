@@ -54,8 +54,12 @@ def examples(count: int) -> Any:
 
 
 def kinds_of(verifier: str) -> tuple[str, ...]:
-    types = get_verifier(verifier).draft_types
-    return tuple(name for name, kind in KINDS.items() if issubclass(kind, types))
+    chosen = get_verifier(verifier)
+    return tuple(
+        name
+        for name, kind in KINDS.items()
+        if (chosen.takes_successive and kind.successive) or issubclass(kind, chosen.draft_types)
+    )
 
 
 def problems_of(verifier: str, **sizes: Any) -> Any:

@@ -18,7 +18,14 @@ from mdsd.drafts.with_replacement import WithReplacement
 from mdsd.drafts.without_replacement import WithoutReplacement
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["ENTRY_POINT_GROUP", "Draft", "default_kinds", "draft_names", "read_kind"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "Draft",
+    "default_kinds",
+    "draft_names",
+    "draft_types",
+    "read_kind",
+]
 
 ENTRY_POINT_GROUP = "mdsd.drafts"
 
@@ -56,9 +63,14 @@ def draft_names() -> tuple[str, ...]:
     return tuple(_registry())
 
 
+def draft_types() -> tuple[type[DraftDistribution], ...]:
+    """Give the classes of `draft_names`."""
+    return tuple(_registry().values())
+
+
 def default_kinds() -> tuple[DraftKind, ...]:
     """Give the kinds that have no options to choose."""
-    return tuple(each.kind() for each in _registry().values() if not each.options)
+    return tuple(each.kind() for each in draft_types() if not each.options)
 
 
 def read_kind(draft: Draft) -> DraftKind:

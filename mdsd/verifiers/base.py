@@ -17,6 +17,7 @@ from mdsd._tokens import check_token_ids, refuse_impossible
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import check_draft
+from mdsd.drafts.registry import draft_types
 from mdsd.errors import UnsupportedError
 from mdsd.rules.accepting import accept_probs, left_over, residual_or_target
 
@@ -425,6 +426,8 @@ class Verifier(ABC):
         Name in the registry.
     draft_types : tuple of type
         The draft distributions it supports; `supports` may narrow them.
+    takes_successive : bool
+        Whether it supports, instead, every draft that says how each of its tokens is drawn.
     attains_bound : bool
         Whether it claims to accept with probability alpha*, up to `Plan.gap`.
     source : str
@@ -442,7 +445,8 @@ class Verifier(ABC):
     """
 
     name: ClassVar[str]
-    draft_types: ClassVar[tuple[type[DraftDistribution], ...]]
+    draft_types: ClassVar[tuple[type[DraftDistribution], ...]] = ()
+    takes_successive: ClassVar[bool] = False
     attains_bound: ClassVar[bool] = False
     source: ClassVar[str] = ""
 
@@ -457,13 +461,15 @@ class Verifier(ABC):
         -------
         bool
         """
-        return isinstance(draft, self.draft_types)
+        return draft.successive if self.takes_successive else isinstance(draft, self.draft_types)
 
     @property
     def supported(self) -> str:
         """The draft distributions it supports, in words."""
         if DraftDistribution in self.draft_types:
             return "every draft distribution"
+        if self.takes_successive:
+            return ", ".join(kind.name for kind in draft_types() if kind.successive)
         return ", ".join(kind.name for kind in self.draft_types)
 
     def plan(self, target_probs: Any, draft: DraftDistribution) -> Plan:

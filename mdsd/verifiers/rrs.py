@@ -50,8 +50,10 @@ class RRSVerifier(Verifier):
     Notes
     -----
     Yang et al., "Multi-Candidate Speculative Decoding"; Jeon et al., "Recursive Speculative
-    Decoding". With replacement and for independent drafts the residuals are the same for every
-    path and the rate is exact; without replacement it is exact for n <= 2 and small supports.
+    Decoding". It takes every draft that says how each of its tokens is drawn after those before it
+    (`DraftDistribution.next_probs`). With replacement and for independent drafts the residuals are
+    the same for every path and the rate is exact; without replacement it is exact for n <= 2 and
+    small supports.
 
     Examples
     --------
@@ -64,7 +66,7 @@ class RRSVerifier(Verifier):
     """
 
     name = "rrs"
-    draft_types = (WithReplacement, WithoutReplacement, IndependentDrafts)
+    takes_successive = True
     source = 'Yang et al., "Multi-Candidate Speculative Decoding"'
 
     def __init__(self, *, monte_carlo_paths: int = 4096, seed: int = 0) -> None:
@@ -79,7 +81,11 @@ class RRSVerifier(Verifier):
             return PathRRSPlan(target_probs, draft, self.monte_carlo_paths, self.seed)
         if isinstance(draft, IndependentDrafts):
             return ChainRRSPlan(target_probs, draft, list(draft.draft_probs))
-        return ChainRRSPlan(target_probs, draft, [draft.draft_probs] * draft.num_drafts)
+        if isinstance(draft, WithReplacement):
+            return ChainRRSPlan(target_probs, draft, [draft.draft_probs] * draft.num_drafts)
+        from mdsd.verifiers._successive import SuccessiveRRSPlan
+
+        return SuccessiveRRSPlan(target_probs, draft, self.monte_carlo_paths, self.seed)
 
 
 class ChainRRSPlan(SequentialPlan):

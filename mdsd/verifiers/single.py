@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
-from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd.drafts import DraftDistribution
 from mdsd.rules.single import TESTED, single_tests
 from mdsd.verifiers.base import (
     Plan,
@@ -41,7 +41,7 @@ class SingleDraftVerifier(Verifier):
     """
 
     name = "single"
-    draft_types = (WithReplacement, WithoutReplacement, IndependentDrafts)
+    takes_successive = True
     attains_bound = True
     source = 'Leviathan et al., "Fast Inference from Transformers via Speculative Decoding"'
 
@@ -56,7 +56,6 @@ class SingleDraftVerifier(Verifier):
         return 2
 
     def _plan(self, target_probs: FloatArray, draft: DraftDistribution) -> Plan:
-        # The marginal law of the only draft, whichever of the three classes declares it.
         return SingleDraftPlan(target_probs, draft, draft.token_hit_probs())
 
 
