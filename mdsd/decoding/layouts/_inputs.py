@@ -20,10 +20,10 @@ from mdsd.batch._inputs import read_batch
 from mdsd.batch.tensors.inputs import is_real
 from mdsd.batch.tensors.inputs import read_probs as read_on_device
 from mdsd.batch.tensors.spaces import (
+    Located,
     Space,
     check_device,
     device_space,
-    is_tensor,
     space_of,
     to_host,
 )
@@ -154,17 +154,17 @@ def read_probs(
         If they are missing, hold something other than real numbers, have another shape or live
         elsewhere.
     """
-    space = device_space(values)
-    owner = (name, space) if like is None else (like.name, like.space)
-    check_device(name, values, *owner)
+    located = Located.of(values)
+    owner = (name, located.device) if like is None else (like.name, like.space)
+    check_device(name, located, *owner)
     array = values
-    if space is None or not is_real(values):
-        given, _ = as_float_array(to_host(values), name)
+    if located.device is None or not is_real(values):
+        given, _ = as_float_array(located.on_host(), name)
         array = values if is_bfloat16_tensor(values) else given
     _refuse_shape(array, name, shape, words, InvalidDistributionError)
     if array.shape[-1] == 0:
         raise InvalidDistributionError(f"{name} is empty: a vocabulary has at least one token")
-    return ProbRows(array, name, space_of(values) if is_tensor(values) else None)
+    return ProbRows(array, name, located.home)
 
 
 def read_ids(values: Any, name: str, shape: tuple[int | None, ...], words: str) -> IntArray:
