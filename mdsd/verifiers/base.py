@@ -16,7 +16,8 @@ from mdsd._tokens import check_token_ids, refuse_impossible
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import check_draft
-from mdsd.errors import UnsupportedError
+from mdsd.errors import UnsupportedError, solver_errors
+from solvers.certificates import certified_gap
 
 __all__ = [
     "Plan",
@@ -124,7 +125,13 @@ class Plan(FrozenArrays, ABC):
 
     @cached_property
     def gap(self) -> float:
-        """Certified distance of `acceptance_rate` from the bound, for optimal verifiers."""
+        """Certified distance of `acceptance_rate` from the bound, for optimal verifiers.
+
+        Raises
+        ------
+        SolverError
+            If that bound is below the rate.
+        """
         return 0.0
 
     @abstractmethod
@@ -338,7 +345,8 @@ class SelectionPlan(Plan):
 
     @cached_property
     def gap(self) -> float:  # noqa: D102
-        return max(0.0, self.upper - self.acceptance_rate)
+        with solver_errors():
+            return certified_gap(self.upper, self.acceptance_rate, method="optimal")
 
     @cached_property
     def chances(self) -> FloatArray:
