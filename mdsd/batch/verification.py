@@ -305,10 +305,10 @@ def _possible(ids: IntArray, drafted: BatchProbs, kind: DraftKind) -> BoolArray:
         found = [law.is_possible(own) for law, own in zip(laws, ids, strict=True)]
         return np.array(found, dtype=np.bool_)
     if kind.one_model_each:
-        positive = are_positive(drafted.rows, ids.reshape(-1, 1)).reshape(ids.shape)
-        possible = positive.all(axis=1)
+        positive = are_positive(drafted.rows, ids.reshape(-1, 1)).reshape(ids.shape).all(axis=1)
     else:
-        possible = np.asarray(are_positive(drafted.rows, ids))
+        positive = are_positive(drafted.rows, ids)
+    possible: BoolArray = np.asarray(positive)
     if kind.distinct:
         possible &= are_distinct(ids)
     certain = kind.num_certain(num_drafts)
