@@ -191,7 +191,8 @@ class TreeShape:
             for k, path in enumerate(_read_list(paths, "paths", "one path for each node"))
         ]
         # By length and then by ranks is breadth-first.
-        places = {path: node for node, path in enumerate(sorted({(), *listed}, key=_by_level))}
+        ordered = sorted({(), *listed}, key=lambda path: (len(path), path))
+        places = {path: node for node, path in enumerate(ordered)}
         seen: set[tuple[int, ...]] = set()
         for k, path in enumerate(listed):
             if not path or path in seen:
@@ -354,10 +355,6 @@ def read_tree(tree: Any) -> TreeShape:
     """
     shape = tree if isinstance(tree, TreeShape) else getattr(tree, "tree", None)
     return shape if isinstance(shape, TreeShape) else TreeShape.from_branching(tree)
-
-
-def _by_level(path: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    return len(path), path
 
 
 def _read_list(values: Any, name: str, expected: str) -> list[Any]:
