@@ -17,8 +17,8 @@ __all__ = [
     "destination",
     "new_file",
     "only_writer",
+    "os_errors",
     "path_name",
-    "reading",
     "temporary_path",
 ]
 
@@ -60,19 +60,30 @@ def path_name(path: Path) -> str:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[str]:
-    """Read a file or a folder in the block, which gets its name for messages.
+def os_errors(path: Path, problem: str = "") -> Iterator[str]:
+    """Name a file or a folder in the errors that the system has with it in the block.
+
+    Parameters
+    ----------
+    path : path
+    problem : str, default ""
+        What stands before the reason.
+
+    Yields
+    ------
+    str
+        Its name, for further messages.
 
     Raises
     ------
     InvalidArgumentError
-        If the system does not let it be read; says why.
+        If the block raises an OSError.
     """
     name = path_name(path)
     try:
         yield name
     except OSError as error:
-        raise InvalidArgumentError(f"{name}: {error.strerror}") from None
+        raise InvalidArgumentError(f"{name}: {problem}{error.strerror}") from None
 
 
 def destination(path: Path) -> Path:
@@ -142,7 +153,7 @@ def only_writer(folder: Path) -> Iterator[None]:
     except ImportError:  # Windows
         yield
         return
-    with reading(folder) as name:
+    with os_errors(folder) as name:
         opened = os.open(folder, os.O_RDONLY)
     try:
         try:

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 from mdsd._arguments import check_whole, shown
@@ -117,12 +118,8 @@ class TreeShape:
         """
         num_drafts = check_whole("num_drafts", num_drafts, 1)
         levels = check_whole("depth", depth, 1)
-        return cls(
-            _parents_of(
-                (num_drafts for _ in range(levels)),
-                f"{num_drafts} drafts at each of {levels} levels",
-            )
-        )
+        described = f"{num_drafts} drafts at each of {levels} levels"
+        return cls(_parents_of(repeat(num_drafts, levels), described))
 
     @classmethod
     def from_branching(cls, branching: Iterable[int]) -> TreeShape:

@@ -10,11 +10,7 @@ import numpy as np
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import ChainPair
 from mdsd.analysis._simulation import RowSampler, blocks, mean_and_stderr
-from mdsd.analysis.rules import (
-    excess,
-    output_laws,
-    rejection_probabilities,
-)
+from mdsd.analysis.rules import excess, output_laws, rejection_probabilities
 
 __all__ = ["Prefixes", "RuleOnChain"]
 

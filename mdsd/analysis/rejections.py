@@ -11,11 +11,7 @@ from mdsd._random import RandomSource
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import ChainPair, read_chain_pair
 from mdsd.analysis._simulation import DEFAULT_RUNS, SimulatedRejections
-from mdsd.analysis.batches import (
-    batch_rejection_probs,
-    check_batch_size,
-    simulate_batch_rejections,
-)
+from mdsd.analysis.batches import batch_rejection_probs, check_batch_size, simulate_batch_rejections
 
 __all__ = [
     "acceleration",
@@ -226,11 +222,5 @@ def simulate_rejections(
     True
     """
     return simulate_batch_rejections(
-        target_chain,
-        draft_chain,
-        horizon,
-        initial,
-        batch_size=batch_size,
-        runs=runs,
-        rng=rng,
+        target_chain, draft_chain, horizon, initial, batch_size=batch_size, runs=runs, rng=rng
     )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mdsd._arguments import one_line, refuse_entries, shown
-from mdsd._files import as_path, path_name, reading
+from mdsd._files import as_path, os_errors, path_name
 from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import AnyArray, FloatArray
@@ -124,7 +124,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
 
 def _read_arrays(file: Path, path: str) -> tuple[dict[str, AnyArray], list[str]]:
     """Read the arrays of `_KEYS` that an archive holds; also list all its keys, for messages."""
-    with reading(file), file.open("rb") as stream:
+    with os_errors(file), file.open("rb") as stream:
         # numpy would read an .npy file as well, and takes anything else for a pickle.
         is_archive = zipfile.is_zipfile(stream)
     if not is_archive:

@@ -7,19 +7,12 @@ import re
 from pathlib import Path
 
 from mdsd._arguments import shown
-from mdsd._files import path_name, reading
+from mdsd._files import os_errors, path_name
 from mdsd.datasets.captures.header import CaptureHeader, header_from_json
 from mdsd.datasets.captures.shards import Shard, open_shard
 from mdsd.errors import InvalidArgumentError
 
-__all__ = [
-    "HEADER_NAME",
-    "check_folder",
-    "is_capture",
-    "open_shards",
-    "read_header",
-    "shard_path",
-]
+__all__ = ["HEADER_NAME", "check_folder", "is_capture", "open_shards", "read_header", "shard_path"]
 
 HEADER_NAME = "capture.json"
 
@@ -56,13 +49,10 @@ def check_folder(folder: Path) -> list[Path]:
     InvalidArgumentError
         If there is something else in its place, or in it.
     """
-    where = path_name(folder)
-    try:
+    with os_errors(folder, "cannot be a folder: ") as where:
         if folder.exists() and not folder.is_dir():
             raise InvalidArgumentError(f"{where}: cannot be a folder: there is a file of that name")
         found = sorted(folder.iterdir()) if folder.exists() else []
-    except OSError as error:
-        raise InvalidArgumentError(f"{where}: cannot be a folder: {error.strerror}") from None
     shards = [path for path in found if _SHARD.fullmatch(path.name)]
     leftovers = [path for path in found if _TEMPORARY.fullmatch(path.name)]
     for path in found:
@@ -82,13 +72,13 @@ def read_header(folder: Path) -> CaptureHeader:
         If the folder or the file is missing, or the file is something else.
     """
     path = folder / HEADER_NAME
-    with reading(folder) as name:
+    with os_errors(folder) as name:
         os.scandir(folder).close()  # there, and a folder
     if not os.path.lexists(path):
         raise InvalidArgumentError(
             f"{name}: is a directory without {HEADER_NAME}; `mdsd capture` writes one"
         )
-    with reading(path) as name:
+    with os_errors(path) as name:
         return header_from_json(path.read_bytes(), name)
 
 
@@ -100,7 +90,7 @@ def open_shards(folder: Path, header: CaptureHeader) -> tuple[Shard, ...]:
     InvalidArgumentError, InvalidDistributionError
         As `open_shard`, or if a shard is missing.
     """
-    with reading(folder):
+    with os_errors(folder):
         found = {path.name for path in folder.iterdir() if _SHARD.fullmatch(path.name)}
     shards: list[Shard] = []
     first_position = 0

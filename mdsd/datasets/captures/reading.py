@@ -17,13 +17,7 @@ import numpy as np
 from mdsd._files import as_path, path_name
 from mdsd.datasets.captures.folder import open_shards, read_header
 from mdsd.datasets.captures.header import CaptureHeader, header_to_json
-from mdsd.datasets.captures.rows import (
-    CaptureRows,
-    logprob_columns,
-    mass_columns,
-    padded,
-    select,
-)
+from mdsd.datasets.captures.rows import CaptureRows, logprob_columns, mass_columns, padded, select
 from mdsd.datasets.captures.shards import Shard, read_group
 from mdsd.datasets.dataset import Dataset
 from mdsd.errors import InvalidArgumentError

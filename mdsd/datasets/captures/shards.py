@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from mdsd._arguments import one_line, row_name
-from mdsd._files import new_file, path_name, reading
+from mdsd._files import new_file, os_errors, path_name
 from mdsd._typing import AnyArray, IntArray
 from mdsd.datasets.captures.header import (
     CaptureHeader,
@@ -222,7 +222,7 @@ def read_group(shard: Shard, group: int, header: CaptureHeader) -> CaptureRows:
 
 def _footer(path: Path) -> tuple[int, str]:
     """Size of a file, and SHA-256 of its footer."""
-    with reading(path) as where, path.open("rb") as stream:
+    with os_errors(path) as where, path.open("rb") as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(size - 8, 0))
         length, magic = struct.unpack("<I4s", stream.read(8).rjust(8, b"\0"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mdsd._arguments import check_type, check_whole, read_array, row_name, shown
-from mdsd._files import as_path, new_file, path_name
+from mdsd._files import as_path, new_file, os_errors, path_name
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.datasets.captures.folder import (
     HEADER_NAME,
@@ -169,12 +169,8 @@ class CaptureWriter:
     def _claim(self) -> None:
         """Make the folder a capture with this header, unless it is one."""
         folder = self._folder
-        try:
+        with os_errors(folder, "cannot be a folder: "):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"{path_name(folder)}: cannot be a folder: {error.strerror}"
-            ) from None
         leftovers = check_folder(folder)
         path = folder / HEADER_NAME
         if begun := path.exists():

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from mdsd._arguments import read_number, shown
@@ -192,8 +193,8 @@ def from_ids(value: Mapping[str, Any], place: str) -> Known:
     for key, rank in zip(value, ranks, strict=True):
         if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
             raise Problem(f"{place}[{shown(key)}].rank is {shown(rank)}; expected an integer >= 1")
-    last = _last_without_gap(ranks)
-    return _known(names, logprobs, place, kept=[rank <= last for rank in ranks])
+    gap = next(rank for rank in count(1) if rank not in ranks)
+    return _known(names, logprobs, place, kept=[rank < gap for rank in ranks])
 
 
 def from_triples(value: Sequence[Any], place: str, sampled: Token | None = None) -> Known:
@@ -211,13 +212,6 @@ def from_triples(value: Sequence[Any], place: str, sampled: Token | None = None)
             raise Problem(f"{place}[{k}] is {shown(entry)}; expected [logprob, token id, text]")
     logprobs = _logprobs(dict(enumerate(value)), place, 0)
     return _known([entry[1] for entry in value], logprobs, place, sampled)
-
-
-def _last_without_gap(ranks: Sequence[int]) -> int:
-    given, last = set(ranks), 0
-    while last + 1 in given:
-        last += 1
-    return last
 
 
 def _logprobs(entries: Mapping[Any, Any], place: str, field: Any = None) -> list[float]:

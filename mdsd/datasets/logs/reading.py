@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mdsd._files import as_path, path_name, reading
+from mdsd._files import as_path, os_errors, path_name
 from mdsd.datasets.logs.lines import LoggedPosition, read_line
 from mdsd.datasets.logs.problems import Problem
 from mdsd.errors import InvalidArgumentError
@@ -178,7 +178,7 @@ class _FilePositions(Collection[LoggedPosition]):
 
 
 def _version(file: Path) -> tuple[int, int]:
-    with reading(file):
+    with os_errors(file):
         status = file.stat()
     return status.st_size, status.st_mtime_ns
 
@@ -196,7 +196,7 @@ def _go_through(file: Path) -> Iterator[LoggedPosition]:
     models: tuple[str, ...] | None = None
     number = count = 0
     try:
-        with reading(file) as name, file.open("rb") as lines:
+        with os_errors(file) as name, file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
                 if not content.strip():

@@ -10,17 +10,11 @@ from itertools import groupby
 from pathlib import Path
 
 from mdsd._arguments import one_line
-from mdsd._files import as_path, path_name, reading
+from mdsd._files import as_path, os_errors, path_name
 from mdsd.decoding.embedded import python_pages
 from mdsd.errors import InvalidArgumentError
 
-__all__ = [
-    "Prompts",
-    "choose_prompts",
-    "embedded_prompts",
-    "encode_prompts",
-    "read_prompts",
-]
+__all__ = ["Prompts", "choose_prompts", "embedded_prompts", "encode_prompts", "read_prompts"]
 
 _FIELDS = ("text", "prompt")
 _HELD_OUT = (
@@ -139,7 +133,7 @@ def read_prompts(path: Path) -> Prompts:
     read = readers.get(path.suffix.lower())
     if read is None:
         raise InvalidArgumentError(f"{name}: expected a name that ends in {' or '.join(readers)}")
-    with reading(as_path(path)):
+    with os_errors(as_path(path)):
         content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")

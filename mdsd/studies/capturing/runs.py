@@ -136,12 +136,7 @@ def capture(
     )
     check_progress(progress)
     job = capture_job(
-        target,
-        draft_models,
-        prompts,
-        names=names,
-        eos_token_id=eos_token_id,
-        vocabulary=vocabulary,
+        target, draft_models, prompts, names=names, eos_token_id=eos_token_id, vocabulary=vocabulary
     )
     return run_capture(job, settings, as_path(folder, "folder"), progress)
 
