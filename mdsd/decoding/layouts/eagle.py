@@ -112,8 +112,8 @@ def eagle_tree(
     The rule is that of `sglang_tree`. Where a path ends, the verifier's output law, given
     the children of the last node and that none of them is emitted, is `next_token_probs`; after a
     leaf it is the target's own distribution. Accepted path and a token from it have the law of the
-    target exactly. EAGLE's own rule is ``verifier="rrs"``: on deterministic children it accepts as often
-    as ``naive``. Distributions are verified where they are.
+    target exactly. EAGLE's own rule is ``verifier="rrs"``: on deterministic children it accepts as
+    often as ``naive``. Distributions are verified where they are.
 
     Examples
     --------

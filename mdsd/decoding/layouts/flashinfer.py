@@ -68,7 +68,8 @@ def flashinfer_chain(
         or in the others, is looked at.
     target_probs : array_like or tensor, shape (B, g + 1, V)
         Row (b, i) is the target's distribution of the token in the place of draft i, given the
-        drafts before it; row g that of the bonus token, or, in a chain that ends early, the row at its end.
+        drafts before it; row g that of the bonus token, or, in a chain that ends early, the row
+        at its end.
     draft : str or DraftKind, default "with_replacement"
         How each draft was drawn: a kind of draft that draws a single token, by chance, from one
         model. Drawing with and without replacement are then the same. Or ``"deterministic"``:
