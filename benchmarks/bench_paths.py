@@ -10,6 +10,7 @@ from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import make_decoder
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.levels import LevelVerification
+from mdsd.decoding.rows import Row
 from mdsd.decoding.traversal import TraversalVerification
 from mdsd.decoding.verification import step_verification
 from mdsd.decoding.weights import child_weight
@@ -63,8 +64,8 @@ def drafted_trees(count, *, vocab_size, scale, noise, **options):
     rng = np.random.default_rng(SEED)
     for number in range(count):
         prompt = [number % vocab_size, number // vocab_size]
-        drawn = decoder.draw(prompt, decoder.shape.depth + 1, RandomChoices(rng))
-        yield decoder.score(prompt, drawn)
+        row = Row(prompt, decoder.shape.depth + 1, RandomChoices(rng))
+        yield from decoder.score(decoder.draw([row]))
 
 
 def mean_and_error(values):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import selectors
 import shlex
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,9 @@ import mdsd
 from mdsd.cli import main
 
 PACKAGES = str(Path(mdsd.__file__).parents[1])  # a checkout, or where the wheel was installed
+
+LIMIT = 200.0
+"""Seconds that any process of a test may take: less than the test itself may (pyproject.toml)."""
 
 
 def run(command: str) -> Result:
@@ -53,6 +61,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
         text=True,
         env=os.environ | {"PYTHONPATH": PACKAGES, **environment},
         check=True,
+        timeout=LIMIT,
     )
 
 
@@ -69,16 +78,59 @@ def run_alone(*arguments: str, **environment: str) -> tuple[str, set[str]]:
 
 def run_in_terminal(*arguments: str) -> tuple[bytes, bytes]:
     """Run a command with a terminal for its standard error; give standard output, and that."""
+    return watch([sys.executable, "-m", "mdsd", *arguments])
+
+
+def watch(command: Sequence[str], limit: float = LIMIT) -> tuple[bytes, bytes]:
+    """Run a process with a terminal for its standard error; give standard output, and that.
+
+    Both are read at once, so that neither fills up while the process waits for its reader. It is
+    killed where it has not ended within `limit` seconds, with all that it started.
+    """
     pty = pytest.importorskip("pty")
+    stop = time.monotonic() + limit
     master, terminal = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "mdsd", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=terminal,
-        env=os.environ | {"PYTHONPATH": PACKAGES, "TERM": "xterm"},
-    ) as running:
+    with (
+        open(master, "rb", buffering=0) as screen,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            env=os.environ | {"PYTHONPATH": PACKAGES, "TERM": "xterm"},
+            start_new_session=True,
+        ) as running,
+    ):
         os.close(terminal)
-        stdout = running.stdout.read()
-    shown = os.read(master, 65536)
-    os.close(master)
-    return stdout, shown
+        assert running.stdout is not None
+        try:
+            texts = _read_to_their_ends([running.stdout.fileno(), screen.fileno()], stop)
+            if texts is None:
+                raise subprocess.TimeoutExpired(command, limit)
+            running.wait(max(stop - time.monotonic(), 0.0))
+        except BaseException:
+            os.killpg(running.pid, signal.SIGKILL)
+            raise
+    return texts[0], texts[1]
+
+
+def _read_to_their_ends(files: Sequence[int], stop: float) -> list[bytes] | None:
+    """Read all files at once; None where they have not all ended when the clock says `stop`."""
+    parts: dict[int, list[bytes]] = {file: [] for file in files}
+    with selectors.DefaultSelector() as waiting:
+        for file in files:
+            waiting.register(file, selectors.EVENT_READ)
+        while waiting.get_map():
+            left = stop - time.monotonic()
+            if left <= 0.0:
+                return None
+            for key, _ in waiting.select(left):
+                try:
+                    part = os.read(key.fd, 65536)
+                except OSError as error:  # so Linux says that nobody has the terminal open any more
+                    if error.errno != errno.EIO:
+                        raise
+                    part = b""
+                parts[key.fd].append(part)
+                if not part:
+                    waiting.unregister(key.fd)
+    return [b"".join(parts[file]) for file in files]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from mdsd._arguments import check_name
 from mdsd._probabilities import (
     MASS_TOLERANCE,
     as_float_array,
@@ -18,41 +17,11 @@ from mdsd._probabilities import (
 )
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._threads import over_rows
-from mdsd.drafts import (
-    DraftDistribution,
-    GreedyDraft,
-    IndependentDrafts,
-    SpecHubDraft,
-    TopKDraft,
-    WithoutReplacement,
-    WithReplacement,
-)
-from mdsd.drafts.base import check_num_drafts
+from mdsd.drafts import DraftDistribution, DraftKind
+from mdsd.drafts.base import refuse_short
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
-__all__ = [
-    "DISTINCT",
-    "DRAFT_NAMES",
-    "BatchProbs",
-    "check_count",
-    "check_draft_name",
-    "check_support",
-    "example_draft",
-    "make_draft",
-    "read_batch",
-    "read_laws",
-    "read_pair",
-]
-
-DISTINCT = {
-    WithoutReplacement.name: "drawing without replacement",
-    GreedyDraft.name: "the greedy draft",
-    SpecHubDraft.name: "the SpecHub draft",
-    TopKDraft.name: "the top-k draft",
-}
-"""Draft distributions that draw n distinct tokens, in words."""
-
-DRAFT_NAMES = (WithReplacement.name, IndependentDrafts.name, *DISTINCT)
+__all__ = ["BatchProbs", "check_support", "example_draft", "make_draft", "read_batch", "read_pair"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +99,7 @@ def read_batch(values: Any, name: str, *, ndim: int) -> BatchProbs:
 
 
 def read_pair(
-    target_probs: Any, draft_probs: Any, draft: str
+    target_probs: Any, draft_probs: Any, kind: DraftKind
 ) -> tuple[BatchProbs, BatchProbs, int | None]:
     """Check the target and the draft vectors of a batch and that they belong together.
 
@@ -138,14 +107,14 @@ def read_pair(
     -------
     tuple of (BatchProbs, BatchProbs, int or None)
         Target; draft, with one row for each position and draft model; and the number of draft
-        models where `draft` is independent.
+        models where each draft has its own.
 
     Raises
     ------
     InvalidDistributionError
         If a vector is bad, or the numbers of rows or of tokens differ.
     """
-    several = draft == IndependentDrafts.name
+    several = kind.one_model_each
     target = read_batch(target_probs, "target_probs", ndim=2)
     drafted = read_batch(draft_probs, "draft_probs", ndim=3 if several else 2)
     if len(target.given) != len(drafted.given):
@@ -169,102 +138,46 @@ def _widened(probs: BatchProbs) -> BatchProbs:
     return BatchProbs(probs.given, rows, probs.masses, probs.positives)
 
 
-def check_draft_name(draft: Any) -> str:
-    """Check the name of a draft distribution.
+def check_support(drafted: BatchProbs, kind: DraftKind, num_drafts: int) -> None:
+    """Refuse rows of which n tokens cannot be drafted.
 
     Raises
     ------
-    InvalidArgumentError
-        Naming those that exist.
-    """
-    return check_name("draft", draft, DRAFT_NAMES)
-
-
-def check_count(draft: str, num_drafts: Any) -> int:
-    """Check a number of drafts, and that a draft distribution has no other one.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is not an integer >= 1, or not the 2 of the SpecHub draft.
-    """
-    count = check_num_drafts(num_drafts)
-    if draft == SpecHubDraft.name and count != SpecHubDraft.num_drafts:
-        raise InvalidArgumentError(f"num_drafts is {count}; the spechub draft has 2 drafts")
-    return count
-
-
-def read_laws(
-    target_probs: Any, draft_probs: Any, draft: str, num_drafts: int
-) -> tuple[BatchProbs, BatchProbs]:
-    """Check the target and the draft vectors of a batch of n drafts, as `read_pair` does.
-
-    Raises
-    ------
-    InvalidDistributionError
-        As for `read_pair`, or if a row has too few tokens to draw.
     InvalidArgumentError
         If there are more or fewer draft models than drafts.
+    InvalidDistributionError
+        Naming the first row that is too short of tokens, and both numbers.
     """
-    target, drafted, models = read_pair(target_probs, draft_probs, draft)
-    if models is not None and models != num_drafts:
+    if kind.one_model_each and drafted.given.shape[1] != num_drafts:
         raise InvalidArgumentError(
             f"num_drafts is {num_drafts}; draft_probs of shape {tuple(drafted.given.shape)} "
-            f"has {models}"
+            f"has {drafted.given.shape[1]}"
         )
-    check_support(drafted, draft, num_drafts)
-    return target, drafted
+    if not kind.draft_type.declared:
+        for row in range(len(drafted.given)):
+            make_draft(kind, drafted, row, num_drafts)
+    elif kind.distinct:
+        refuse_short(drafted.positives, num_drafts, kind.draft_type.words, "draft_probs row {}")
 
 
-def check_support(drafted: BatchProbs, draft: str, num_drafts: int) -> None:
-    """Refuse rows with fewer positive entries than distinct tokens to draw.
+def make_draft(
+    kind: DraftKind, drafted: BatchProbs, row: int, num_drafts: int
+) -> DraftDistribution:
+    """Make the draft distribution of one row.
 
     Raises
     ------
     InvalidDistributionError
-        Naming the first such row and both numbers.
+        Naming the row, if a kind of another package cannot be made of it.
     """
-    if draft not in DISTINCT:
-        return
-    short = drafted.positives < num_drafts
-    if short.any():
-        row = int(short.argmax())
-        raise InvalidDistributionError(
-            f"draft_probs row {row} has {drafted.positives[row]} tokens with positive probability; "
-            f"{DISTINCT[draft]} with num_drafts={num_drafts} needs at least {num_drafts}"
-        )
-
-
-def make_draft(draft: str, draft_probs: Any, num_drafts: int) -> DraftDistribution:
-    """Make the draft distribution of one row.
-
-    Parameters
-    ----------
-    draft : str
-        One of `DRAFT_NAMES`.
-    draft_probs : array_like, shape (V,), or (n, V) where `draft` is independent
-    num_drafts : int
-        n.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If `num_drafts` is not an integer >= 1, or not the number that `draft` fixes.
-    """
-    count = check_count(draft, num_drafts)
-    if draft == IndependentDrafts.name:
-        return IndependentDrafts(draft_probs)
-    if draft == SpecHubDraft.name:
-        return SpecHubDraft(draft_probs)
-    kinds = (WithReplacement, WithoutReplacement, GreedyDraft, TopKDraft)
-    return next(kind for kind in kinds if kind.name == draft)(draft_probs, count)
+    try:
+        return kind.make(drafted.given[row], num_drafts)
+    except InvalidDistributionError as error:
+        raise InvalidDistributionError(f"draft_probs row {row}: {error}") from None
 
 
 @lru_cache(maxsize=8)
-def example_draft(draft: str, num_drafts: int, vocab_size: int) -> DraftDistribution:
+def example_draft(kind: DraftKind, num_drafts: int, vocab_size: int) -> DraftDistribution:
     """Make some draft distribution of the kind: what does not depend on its probabilities."""
     # Kept, because making one may take longer than the verification of a row.
-    size = max(vocab_size, num_drafts if draft in DISTINCT else 1, 2)
-    uniform = np.full(size, 1.0 / size)
-    several = draft == IndependentDrafts.name
-    return make_draft(draft, [uniform] * num_drafts if several else uniform, num_drafts)
+    return kind.example(num_drafts, vocab_size)

@@ -1,10 +1,22 @@
-"""Which rule a verifier follows for a kind of draft, where batches know it without its plans."""
+"""Which compiled kernels a batch may use: by the class of the drafts, and by that of the verifier.
+
+Classes are compared exactly: a subclass, or a class of another package, may do anything. What is
+not listed here goes through bounds and plans, row by row.
+"""
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
-from mdsd.drafts import DraftDistribution, TopKDraft, WithoutReplacement, WithReplacement
+from mdsd.drafts import (
+    DraftDistribution,
+    GreedyDraft,
+    IndependentDrafts,
+    SpecHubDraft,
+    TopKDraft,
+    WithoutReplacement,
+    WithReplacement,
+)
 from mdsd.verifiers import (
     GreedyVerifier,
     KSeqVerifier,
@@ -18,7 +30,7 @@ from mdsd.verifiers import (
 )
 from mdsd.verifiers.optimal import _closed_form
 
-__all__ = ["Rule", "rule_of"]
+__all__ = ["Rule", "bound_kernel", "met_kernel", "rule_of"]
 
 
 class Rule(Enum):
@@ -51,19 +63,50 @@ _BY_VERIFIER = {
     SpecHubVerifier: Rule.SPECHUB,
 }
 
+_KERNELS: dict[type[DraftDistribution], tuple[str, str]] = {
+    WithReplacement: ("WITH", "MET"),
+    WithoutReplacement: ("WITHOUT", "MET_WITHOUT"),
+    IndependentDrafts: ("WITH", "MET"),  # one of them: of several there is no kernel
+    GreedyDraft: ("TOP_AND_ONE", "MET_BY_TOP_AND_ONE"),
+    SpecHubDraft: ("TOP_AND_ONE", "MET_BY_TOP_AND_ONE"),  # the greedy pair in another order
+    TopKDraft: ("DETERMINISTIC", "MET_BY_TOP"),
+}
+"""Names in `_bound_kernels`, and in `_rate_kernels` of the rate at which a token is met."""
+
+_DRAWN_FIRST = (WithReplacement, WithoutReplacement, IndependentDrafts, GreedyDraft)
+"""Drafts of which a single one is drawn from its row as it is."""
+
+
+def bound_kernel(draft: DraftDistribution) -> str | None:
+    """Name the kernel of acceptance bounds for drafts like this one; None if there is none."""
+    return _kernels(draft)[0]
+
+
+def met_kernel(draft: DraftDistribution) -> str | None:
+    """Name the kernel of the chance that a token drawn from the target was drafted, or None."""
+    return _kernels(draft)[1]
+
+
+def _kernels(draft: DraftDistribution) -> tuple[str, str] | tuple[None, None]:
+    if draft.one_model_each and draft.num_drafts > 1:
+        return None, None
+    return _KERNELS.get(type(draft), (None, None))
+
 
 def rule_of(verifier: Verifier, draft: DraftDistribution) -> Rule | None:
-    """Give the rule of a verifier for a kind of draft, or None where only its plans know.
+    """Give the rule of a verifier for drafts like this one, or None where only plans know it."""
+    rule = _named_rule(verifier, draft)
+    if rule is Rule.SINGLE_FIRST and type(draft) not in _DRAWN_FIRST:
+        return None
+    return rule
 
-    Types are compared exactly: a subclass may do anything.
-    """
+
+def _named_rule(verifier: Verifier, draft: DraftDistribution) -> Rule | None:
     kind = type(verifier)
     if kind is OptimalVerifier:
         closed = _closed_form(draft)
         if closed is not None:
-            # A single top token is drafted with probability 1, whatever its row says.
-            certain = draft.num_drafts == 1 and type(draft) is TopKDraft
-            return None if certain else rule_of(closed, draft)
+            return _named_rule(closed, draft)
         return Rule.MARKS if type(draft) is WithReplacement else None
     if kind is RRSVerifier:
         if draft.num_drafts == 1:

@@ -10,26 +10,11 @@ import numpy as np
 
 from mdsd._arguments import read_array, shown
 from mdsd._typing import AnyArray, FloatArray
-from mdsd.batch._inputs import (
-    BatchProbs,
-    check_count,
-    check_draft_name,
-    example_draft,
-    make_draft,
-    read_laws,
-)
-from mdsd.batch._rules import Rule, rule_of
+from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
+from mdsd.batch._rules import Rule, met_kernel, rule_of
 from mdsd.batch._threads import over_rows
 from mdsd.batch.tensors.spaces import check_device, device_space, is_tensor, space_of, to_host
-from mdsd.drafts import (
-    DraftDistribution,
-    GreedyDraft,
-    IndependentDrafts,
-    SpecHubDraft,
-    TopKDraft,
-    WithoutReplacement,
-    WithReplacement,
-)
+from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import RRSVerifier, Verifier, get_verifier
 
@@ -40,7 +25,7 @@ def acceptance_rates(
     target_probs: Any,
     draft_probs: Any,
     *,
-    draft: str = "with_replacement",
+    draft: Draft = "with_replacement",
     num_drafts: int,
     verifier: str | Verifier,
     seeds: Any = None,
@@ -54,9 +39,8 @@ def acceptance_rates(
     draft_probs : array_like or tensor, shape (B, V), or (B, n, V) for independent drafts
         Output distributions of the draft model, or of the n draft models in draft order; on the
         device of `target_probs`.
-    draft : str, default "with_replacement"
-        Draft distribution: ``with_replacement``, ``without_replacement``, ``independent``,
-        ``greedy``, ``spechub`` or ``top_k``.
+    draft : str or DraftKind, default "with_replacement"
+        Kind of draft: one of `mdsd.drafts.draft_names`, or ``kind()`` of a class.
     num_drafts : int
         n >= 1; 2 for the SpecHub draft, the number of models for independent drafts.
     verifier : str or Verifier
@@ -88,8 +72,8 @@ def acceptance_rates(
     without a copy of the probabilities if they are C-ordered float64 or float32, and tokens that
     neither side can produce cost nothing. What is left goes through plans, row by row:
     ``optimal`` for drafts without replacement and for one top token, several independent drafts,
-    and verifiers of other packages. Tensors are read in place on the host, and copied to it from
-    any other device.
+    and verifiers and drafts of other packages. Tensors are read in place on the host, and copied
+    to it from any other device.
 
     The rate of ``rrs`` for n >= 3 drafts without replacement is a mean over rejection paths (Yang
     et al., "Multi-Candidate Speculative Decoding"). It is exact where there are no more of them
@@ -109,14 +93,14 @@ def acceptance_rates(
     ... ).round(12).tolist()
     [0.76, 1.0]
     """
-    draft = check_draft_name(draft)
-    num_drafts = check_count(draft, num_drafts)
+    kind = read_kind(draft)
+    num_drafts = kind.check_count(num_drafts)
     chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier)
     space = device_space(target_probs)
     check_device("target_probs", target_probs, "target_probs", space)
     check_device("draft_probs", draft_probs, "target_probs", space)
     values = _rates_on_host(
-        to_host(target_probs), to_host(draft_probs), draft, num_drafts, chosen, to_host(seeds)
+        to_host(target_probs), to_host(draft_probs), kind, num_drafts, chosen, to_host(seeds)
     )
     return space_of(target_probs).send(values) if is_tensor(target_probs) else values
 
@@ -124,18 +108,19 @@ def acceptance_rates(
 def _rates_on_host(
     target_probs: Any,
     draft_probs: Any,
-    draft: str,
+    kind: DraftKind,
     num_drafts: int,
     verifier: Verifier,
     seeds: Any,
 ) -> FloatArray:
-    target, drafted = read_laws(target_probs, draft_probs, draft, num_drafts)
-    example = example_draft(draft, num_drafts, target.vocab_size)
+    target, drafted, _ = read_pair(target_probs, draft_probs, kind)
+    check_support(drafted, kind, num_drafts)
+    example = example_draft(kind, num_drafts, target.vocab_size)
     verifier._refuse_unsupported(example)
     numbers = None if seeds is None else _read_seeds(seeds, len(target.rows))
     kernel = _kernel(verifier, example, numbers, len(target.rows))
     if kernel is None:
-        return _rates_of_plans(target, drafted, example, verifier)
+        return _rates_of_plans(target, drafted, kind, num_drafts, verifier)
     values = np.empty(len(target.rows))
     arrays = (target.rows, target.masses, drafted.rows, drafted.masses, values)
 
@@ -178,23 +163,13 @@ _ACCEPTED = {
     Rule.KSEQ: "KSEQ",
 }
 
-_MET = {
-    WithReplacement: "MET",
-    IndependentDrafts: "MET",
-    WithoutReplacement: "MET_WITHOUT",
-    TopKDraft: "MET_BY_TOP",
-    GreedyDraft: "MET_BY_TOP_AND_ONE",
-    SpecHubDraft: "MET_BY_TOP_AND_ONE",
-}
-"""Rules of `_rate_kernels.rate_rows`."""
-
 
 def _kernel(
     verifier: Verifier, draft: DraftDistribution, seeds: AnyArray | None, rows: int
 ) -> _Kernel | None:
     """Give the kernel of a verifier for a kind of draft, or None where only its plans know."""
     rule, n = rule_of(verifier, draft), draft.num_drafts
-    if rule is None or (isinstance(draft, IndependentDrafts) and n > 1):
+    if rule is None or met_kernel(draft) is None:
         return None
     if rule is Rule.MARKS:
         from mdsd.batch._mark_kernels import mark_rate_rows
@@ -209,26 +184,29 @@ def _kernel(
         return partial(kernels.path_rate_rows, n, rrs.monte_carlo_paths, seeds)
     from solvers.hitting import _step
 
-    name = _MET[type(draft)] if rule is Rule.NAIVE else _ACCEPTED[rule]
-    return partial(kernels.rate_rows, getattr(kernels, name), n, _step(n))
+    name = met_kernel(draft) if rule is Rule.NAIVE else _ACCEPTED[rule]
+    return partial(kernels.rate_rows, getattr(kernels, str(name)), n, _step(n))
 
 
 # --- rows through plans --------------------------------------------------------------------------
 
 
 def _rates_of_plans(
-    target: BatchProbs, drafted: BatchProbs, example: DraftDistribution, verifier: Verifier
+    target: BatchProbs, drafted: BatchProbs, kind: DraftKind, num_drafts: int, verifier: Verifier
 ) -> FloatArray:
-    several = isinstance(example, IndependentDrafts)
-    models = example.num_drafts if several else 1
+    models = num_drafts if kind.one_model_each else 1
     values = np.empty(len(target.rows))
     for row in range(len(values)):
+        if not kind.draft_type.declared:
+            law = make_draft(kind, drafted, row, num_drafts)
+            values[row] = verifier.plan(target.given[row], law).acceptance_rate
+            continue
         laws = slice(row * models, (row + 1) * models)
         p = target.rows[row].astype(np.float64) / target.masses[row]
         q = drafted.rows[laws].astype(np.float64) / drafted.masses[laws, np.newaxis]
         # Tokens that no side can produce change nothing but the size.
         live = (p > 0.0) | (q > 0.0).any(axis=0)
         q = q[:, live]
-        law = make_draft(example.name, q if several else q[0], example.num_drafts)
+        law = kind.make(q if kind.one_model_each else q[0], num_drafts)
         values[row] = verifier.plan(p[live], law).acceptance_rate
     return values

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from mdsd._typing import FloatArray
-from mdsd.batch._inputs import BatchProbs, check_count, check_draft_name, make_draft, read_laws
+from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
+from mdsd.batch._rules import bound_kernel
 from mdsd.batch._threads import over_rows
 from mdsd.batch.tensors.spaces import check_device, device_space, is_tensor, space_of, to_host
-from mdsd.bounds import acceptance_bound
-from mdsd.drafts import IndependentDrafts, WithReplacement
+from mdsd.bounds import acceptance_bound, check_search_options
+from mdsd.drafts import Draft, DraftKind, WithReplacement, read_kind
 
 __all__ = ["acceptance_bounds"]
 
@@ -20,8 +21,9 @@ def acceptance_bounds(
     target_probs: Any,
     draft_probs: Any,
     *,
-    draft: str = "with_replacement",
+    draft: Draft = "with_replacement",
     num_drafts: int,
+    tolerance: float = 1e-9,
 ) -> Any:
     """Compute the acceptance bound alpha* of many positions.
 
@@ -32,11 +34,12 @@ def acceptance_bounds(
     draft_probs : array_like or tensor, shape (B, V), or (B, n, V) for independent drafts
         Output distributions of the draft model, or of the n draft models in draft order; on the
         device of `target_probs`.
-    draft : str, default "with_replacement"
-        Draft distribution: ``with_replacement``, ``without_replacement``, ``independent``,
-        ``greedy``, ``spechub`` or ``top_k``.
+    draft : str or DraftKind, default "with_replacement"
+        Kind of draft: one of `mdsd.drafts.draft_names`, or ``kind()`` of a class.
     num_drafts : int
         n >= 1; 2 for the SpecHub draft, the number of models for independent drafts.
+    tolerance : float, default 1e-9
+        As for `acceptance_bound`, where a bound has to be searched for.
 
     Returns
     -------
@@ -51,15 +54,15 @@ def acceptance_bounds(
         do not agree; names argument, row, index and value. If the arguments live on different
         devices, or a tensor requires a gradient.
     InvalidArgumentError
-        If `draft` or `num_drafts` is not what it should be.
+        If `draft`, `num_drafts` or `tolerance` is not what it should be.
     UnsupportedError
-        As for `acceptance_bound`, for two and more independent drafts.
+        As for `acceptance_bound`, for kinds without compiled code.
 
     Notes
     -----
     All rows are checked before any bound is computed. Rows run in compiled code on all cores,
     without a copy of the probabilities if they are C-ordered float64 or float32; two and more
-    independent drafts go through `acceptance_bound` row by row.
+    independent drafts, and kinds of other packages, go through `acceptance_bound` row by row.
 
     Tensors on the host, such as those of torch, are read in place. On any other device, bounds with
     replacement are computed there; the host waits once, to hear that all rows are good. For the
@@ -85,57 +88,53 @@ def acceptance_bounds(
     ... ).round(12).tolist()
     [0.86, 1.0]
     """
-    draft = check_draft_name(draft)
-    num_drafts = check_count(draft, num_drafts)
+    kind = read_kind(draft)
+    num_drafts = kind.check_count(num_drafts)
+    check_search_options(tolerance, None)
     space = device_space(target_probs)
     check_device("target_probs", target_probs, "target_probs", space)
     check_device("draft_probs", draft_probs, "target_probs", space)
-    if space is not None and draft == WithReplacement.name:
+    if space is not None and kind.draft_type is WithReplacement:
         from mdsd.batch.tensors.bounds import bounds_on_device
 
         found = bounds_on_device(space, target_probs, draft_probs, num_drafts)
         if found is not None:
             return found
-    values = _bounds_on_host(to_host(target_probs), to_host(draft_probs), draft, num_drafts)
+    values = _bounds_on_host(
+        to_host(target_probs), to_host(draft_probs), kind, num_drafts, tolerance
+    )
     return space_of(target_probs).send(values) if is_tensor(target_probs) else values
 
 
-def _bounds_on_host(target_probs: Any, draft_probs: Any, draft: str, num_drafts: int) -> FloatArray:
-    target, drafted = read_laws(target_probs, draft_probs, draft, num_drafts)
-    if draft == IndependentDrafts.name and num_drafts > 1:
-        rows = zip(target.given, drafted.given, strict=True)
-        laws = ((p, make_draft(draft, q, num_drafts)) for p, q in rows)
-        return np.array([acceptance_bound(p, law).value for p, law in laws], dtype=np.float64)
-    return _compiled_bounds(target, drafted, draft, num_drafts)
+def _bounds_on_host(
+    target_probs: Any, draft_probs: Any, kind: DraftKind, num_drafts: int, tolerance: float
+) -> FloatArray:
+    target, drafted, _ = read_pair(target_probs, draft_probs, kind)
+    check_support(drafted, kind, num_drafts)
+    kernel = bound_kernel(example_draft(kind, num_drafts, target.vocab_size))
+    if kernel is not None:
+        return _compiled_bounds(target, drafted, kernel, num_drafts)
+    rows = range(len(target.rows))
+    laws = (make_draft(kind, drafted, row, num_drafts) for row in rows)
+    bounds = (
+        acceptance_bound(p, law, tolerance=tolerance)
+        for p, law in zip(target.given, laws, strict=True)
+    )
+    return np.array([bound.value for bound in bounds], dtype=np.float64)
 
 
 def _compiled_bounds(
-    target: BatchProbs, drafted: BatchProbs, draft: str, num_drafts: int
+    target: BatchProbs, drafted: BatchProbs, kernel: str, num_drafts: int
 ) -> FloatArray:
     from mdsd.batch import _bound_kernels as kernels
     from solvers.hitting import _step
 
-    law = {
-        "without_replacement": kernels.WITHOUT,
-        "greedy": kernels.TOP_AND_ONE,
-        "spechub": kernels.TOP_AND_ONE,  # the greedy pair in another order
-        "top_k": kernels.DETERMINISTIC,
-    }.get(draft, kernels.WITH)
     values = np.empty(len(target.rows))
+    sides = (target.rows, target.masses, drafted.rows, drafted.masses)
 
     def bound(start: int, stop: int) -> None:
-        kernels.bound_rows(
-            law,
-            num_drafts,
-            _step(num_drafts),
-            target.rows,
-            target.masses,
-            drafted.rows,
-            drafted.masses,
-            values,
-            start,
-            stop,
-        )
+        law = getattr(kernels, kernel)
+        kernels.bound_rows(law, num_drafts, _step(num_drafts), *sides, values, start, stop)
 
     over_rows(bound, *target.rows.shape)
     return values

@@ -12,14 +12,7 @@ import numpy as np
 from mdsd._random import RandomSource, read_uniforms
 from mdsd._tokens import check_token_ids, read_token_ids, refuse_impossible
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.batch._inputs import (
-    BatchProbs,
-    check_draft_name,
-    check_support,
-    example_draft,
-    make_draft,
-    read_pair,
-)
+from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import Rule, rule_of
 from mdsd.batch._threads import over_rows
 from mdsd.batch.tensors.spaces import (
@@ -31,14 +24,7 @@ from mdsd.batch.tensors.spaces import (
     space_of,
     to_host,
 )
-from mdsd.drafts import (
-    DraftDistribution,
-    GreedyDraft,
-    IndependentDrafts,
-    SpecHubDraft,
-    TopKDraft,
-    WithReplacement,
-)
+from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError, InvalidTokenError
 from mdsd.verifiers import Verifier, get_verifier
 
@@ -67,7 +53,7 @@ def verify_batch(
     draft_probs: Any,
     draft_token_ids: Any,
     *,
-    draft: str,
+    draft: Draft,
     verifier: str | Verifier,
     rng: RandomSource = None,
     uniforms: Any = None,
@@ -84,9 +70,8 @@ def verify_batch(
     draft_token_ids : array_like or tensor of int, shape (B, n)
         Tokens drawn from each row's draft distribution, in draft order; on the device of
         `target_probs` or on the host.
-    draft : str
-        Draft distribution: ``with_replacement``, ``without_replacement``, ``independent``,
-        ``greedy``, ``spechub`` or ``top_k``.
+    draft : str or DraftKind
+        Kind of draft: one of `mdsd.drafts.draft_names`, or ``kind()`` of a class.
     verifier : str or Verifier
         A verifier or its name, as for `get_verifier`.
     rng : numpy.random.Generator, int or None
@@ -122,7 +107,8 @@ def verify_batch(
     SpecHub and top-k drafts run in compiled code on all cores, without a copy of the probabilities
     if they are C-ordered float64 or float32. What is left goes through plans row by row, in the
     time that takes: ``optimal`` for other laws, ``rrs`` for several independent drafts, verifiers
-    of other packages, and rows (about one in a million) that rounding could decide either way.
+    and drafts of other packages, and rows (about one in a million) that rounding could decide
+    either way.
 
     Tensors on the host, such as those of torch, are read in place. On any other device, the rules
     of ``single``, ``rrs``, ``kseq``, ``greedy``, ``naive`` and ``naive_tree`` run there for drafts
@@ -149,7 +135,7 @@ def verify_batch(
     >>> found.token_ids.tolist(), found.accept_index.tolist()
     ([0, 0], [-1, 0])
     """
-    draft = check_draft_name(draft)
+    kind = read_kind(draft)
     chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier)
     space = device_space(target_probs)
     check_device("target_probs", target_probs, "target_probs", space)
@@ -164,14 +150,14 @@ def verify_batch(
     found: tuple[Any, Any] | None = None
     if space is not None:
         found = _verify_on_device(
-            space, target_probs, draft_probs, draft_token_ids, draft, chosen, rng, uniforms
+            space, target_probs, draft_probs, draft_token_ids, kind, chosen, rng, uniforms
         )
     if found is None:
         found = _verify_on_host(
             to_host(target_probs),
             to_host(draft_probs),
             to_host(draft_token_ids),
-            draft,
+            kind,
             chosen,
             rng,
             to_host(uniforms),
@@ -187,7 +173,7 @@ def _verify_on_device(
     target_probs: Any,
     draft_probs: Any,
     draft_token_ids: Any,
-    draft: str,
+    kind: DraftKind,
     verifier: Verifier,
     rng: RandomSource,
     uniforms: Any,
@@ -198,11 +184,11 @@ def _verify_on_device(
     ids = draft_token_ids
     if device_space(ids) is None:
         ids = read_token_ids(ids)
-    known = draft in DRAFTS_ON_DEVICE and target_probs.ndim == 2 and is_whole(ids)
+    known = kind.name in DRAFTS_ON_DEVICE and target_probs.ndim == 2 and is_whole(ids)
     if not known or ids.ndim != 2 or ids.shape[1] == 0:
         return None
     # Built-in rules do not depend on the size of the vocabulary: the smallest will do.
-    example = example_draft(draft, ids.shape[1], vocab_size=1)
+    example = example_draft(kind, ids.shape[1], vocab_size=1)
     rule = rule_of(verifier, example)
     if rule not in TESTS:
         return None
@@ -212,7 +198,7 @@ def _verify_on_device(
         target_probs,
         draft_probs,
         ids,
-        draft=draft,
+        draft=kind.name,
         rule=rule,
         num_uniforms=num_uniforms,
         rng=rng,
@@ -224,17 +210,17 @@ def _verify_on_host(
     target_probs: Any,
     draft_probs: Any,
     draft_token_ids: Any,
-    draft: str,
+    kind: DraftKind,
     verifier: Verifier,
     rng: RandomSource,
     uniforms: Any,
 ) -> tuple[IntArray, IntArray]:
-    target, drafted, models = read_pair(target_probs, draft_probs, draft)
-    num_drafts = _count_drafts(draft_token_ids, draft, models)
-    check_support(drafted, draft, num_drafts)
-    example = example_draft(draft, num_drafts, target.vocab_size)
+    target, drafted, models = read_pair(target_probs, draft_probs, kind)
+    num_drafts = models or _count_drafts(draft_token_ids, kind)
+    check_support(drafted, kind, num_drafts)
+    example = example_draft(kind, num_drafts, target.vocab_size)
     num_uniforms = verifier.num_uniforms(example)
-    ids = _check_ids(draft_token_ids, target, drafted, example)
+    ids = _check_ids(draft_token_ids, target, drafted, kind, num_drafts)
     numbers = read_uniforms(rng, uniforms, (len(ids), num_uniforms))
 
     tokens = np.full(len(ids), -1, dtype=np.int64)
@@ -242,8 +228,8 @@ def _verify_on_host(
     if kernel is not None:
         _run(kernel, target, drafted, ids, numbers, tokens)
     # Rows without a kernel, and those that rounding could decide either way.
-    for row in np.flatnonzero(tokens < 0):
-        law = make_draft(draft, drafted.given[row], num_drafts)
+    for row in np.flatnonzero(tokens < 0).tolist():
+        law = make_draft(kind, drafted, row, num_drafts)
         plan = verifier.plan(target.given[row], law)
         tokens[row] = plan.verify(ids[row], uniforms=numbers[row]).token_id
     matches = ids == tokens[:, np.newaxis]
@@ -251,50 +237,57 @@ def _verify_on_host(
     return tokens, index.astype(np.int64)
 
 
-def _count_drafts(draft_token_ids: Any, draft: str, models: int | None) -> int:
-    """Read n from the shape of the ids, unless the draft distribution says it."""
-    if models is not None:
-        return models
-    if draft == SpecHubDraft.name:
-        return SpecHubDraft.num_drafts
+def _count_drafts(draft_token_ids: Any, kind: DraftKind) -> int:
+    """Read n from the shape of the ids, and check that it is a number of drafts of that kind."""
     shape = read_token_ids(draft_token_ids).shape
     if len(shape) != 2 or shape[1] == 0:
         raise InvalidTokenError(f"draft_token_ids has shape {shape}; expected (B, n) with n >= 1")
+    refusal = kind.refusal(shape[1])
+    if refusal is not None:
+        raise InvalidTokenError(f"draft_token_ids has shape {shape}; {refusal}")
     return int(shape[1])
 
 
 def _check_ids(
-    draft_token_ids: Any, target: BatchProbs, drafted: BatchProbs, example: DraftDistribution
+    draft_token_ids: Any,
+    target: BatchProbs,
+    drafted: BatchProbs,
+    kind: DraftKind,
+    num_drafts: int,
 ) -> IntArray:
     ids = check_token_ids(
-        draft_token_ids, num_drafts=example.num_drafts, vocab_size=target.vocab_size, ndim=2
+        draft_token_ids, num_drafts=num_drafts, vocab_size=target.vocab_size, ndim=2
     )
     if len(ids) != len(target.rows):
         raise InvalidTokenError(
             f"draft_token_ids has {len(ids)} rows, shape {ids.shape}, "
             f"but target_probs has {len(target.rows)}"
         )
-    refuse_impossible(ids, _possible(ids, drafted, example), example.name)
+    refuse_impossible(ids, _possible(ids, drafted, kind), kind.name)
     return ids
 
 
-def _possible(ids: IntArray, drafted: BatchProbs, example: DraftDistribution) -> BoolArray:
+def _possible(ids: IntArray, drafted: BatchProbs, kind: DraftKind) -> BoolArray:
     """Tell which rows of ids can have been drawn, as `DraftDistribution.is_possible` does."""
-    if isinstance(example, IndependentDrafts):
-        models = drafted.rows.reshape(*ids.shape, drafted.vocab_size)
-        positive = np.take_along_axis(models, ids[:, :, np.newaxis], axis=2)[:, :, 0] > 0.0
-        return np.asarray(positive.all(axis=1))
-    if isinstance(example, TopKDraft):
-        return _tops_match(ids, drafted)
-    positive = np.take_along_axis(drafted.rows, ids, axis=1) > 0.0
-    possible = np.asarray(positive.all(axis=1))
-    if not isinstance(example, WithReplacement):
+    num_drafts = ids.shape[1]
+    if not kind.draft_type.declared:
+        laws = (make_draft(kind, drafted, row, num_drafts) for row in range(len(ids)))
+        found = [law.is_possible(own) for law, own in zip(laws, ids, strict=True)]
+        return np.array(found, dtype=np.bool_)
+    models = num_drafts if kind.one_model_each else 1
+    by_model = drafted.rows.reshape(len(ids), models, drafted.vocab_size)
+    positive = np.take_along_axis(by_model, ids[:, np.newaxis, :], axis=2)
+    positive = positive.diagonal(axis1=1, axis2=2) if kind.one_model_each else positive[:, 0]
+    possible = np.asarray((positive > 0.0).all(axis=1))
+    if kind.distinct:
         ascending = np.sort(ids, axis=1)
         possible &= (ascending[:, 1:] != ascending[:, :-1]).all(axis=1)
-    if isinstance(example, GreedyDraft):
-        possible &= _tops_match(ids[:, :-1], drafted)
-    if isinstance(example, SpecHubDraft):
-        possible &= _tops_match(ids[:, :1], drafted) | _tops_match(ids[:, 1:], drafted)
+    certain = kind.num_certain(num_drafts)
+    if certain:
+        leading = _tops_match(ids[:, :certain], drafted)
+        if not kind.draft_type.certain_first:
+            leading |= _tops_match(ids[:, -certain:], drafted)
+        possible &= leading
     return possible
 
 

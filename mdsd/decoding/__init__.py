@@ -1,10 +1,11 @@
 """Decoders: text from a target and a draft model, with any draft distribution and verifier.
 
-`generate` runs one over objects with `vocab_size` and `logits` (see `Model`). A step drafts a tree
-of tokens (`decoder`), scores it in one call of the target (`drafted`) and verifies it (`steps`):
-with any one-step verifier (`levels`), or whole paths at once (`block`, `traversal`). What it leaves
-to chance it asks of one object (`choices`), so that its exact law can be followed branch by branch
-(`enumeration`, `mdsd.testing.sequence_law`).
+`generate` runs one over objects with `vocab_size` and `logits` (see `Model`). A step
+(`decoder`, over sequences side by side: `rows`) drafts a tree of tokens (`drafting`), scores it in
+one call of the target (`drafted`) and verifies it (`steps`): with any one-step verifier (`levels`),
+or whole paths at once (`block`, `traversal`). What it leaves to chance it asks of one object
+(`choices`), so that its exact law can be followed branch by branch (`enumeration`,
+`mdsd.testing.sequence_law`).
 
 `layouts` verifies in the arrays of serving engines; `transformers` and `economize` plug into the
 decoders of those packages.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from mdsd._arguments import check_whole
-from mdsd.decoding.levels import LevelVerification
 from mdsd.trees import TreeShape
-from mdsd.verifiers import RRSVerifier
 
-__all__ = ["batch_shape", "batch_verification"]
+__all__ = ["batch_shape"]
 
 
 def batch_shape(num_chains: int, depth: int) -> TreeShape:
@@ -27,6 +25,16 @@ def batch_shape(num_chains: int, depth: int) -> TreeShape:
     InvalidArgumentError
         If one of them is not an integer >= 1, or the tree is too large.
 
+    Notes
+    -----
+    Yin et al., "A Theoretical Perspective for Speculative Decoding Algorithm", Algorithm 4: the M
+    first tokens are tried in turn by recursive rejection; the sequence of the first that is
+    accepted is followed with ordinary speculative decoding, and a rejection ends the round. On this
+    tree that is RRS level by level. With one draft it is the single-draft test; of equal first
+    tokens only the first can be accepted, as a rejection leaves the token no mass; and for the same
+    reason no token emitted after rejections is among the drafts, so that nothing goes on from
+    there.
+
     Examples
     --------
     >>> batch_shape(2, 3).parents
@@ -35,22 +43,3 @@ def batch_shape(num_chains: int, depth: int) -> TreeShape:
     num_chains = check_whole("num_drafts", num_chains, 1)
     depth = check_whole("depth", depth, 1)
     return TreeShape.from_branching([num_chains] + [1] * (depth - 1))
-
-
-def batch_verification() -> LevelVerification:
-    """Give the verification of the scheme: RRS at the root, single drafts along a chain.
-
-    Returns
-    -------
-    LevelVerification
-
-    Notes
-    -----
-    Yin et al., "A Theoretical Perspective for Speculative Decoding Algorithm", Algorithm 4: the M
-    first tokens are tried in turn by recursive rejection; the sequence of the first that is
-    accepted is followed with ordinary speculative decoding, and a rejection ends the round. This is
-    RRS level by level. With one draft it is the single-draft test; of equal first tokens only the
-    first can be accepted, as a rejection leaves the token no mass; and for the same reason no
-    token emitted after rejections is among the drafts, so that nothing goes on from there.
-    """
-    return LevelVerification(RRSVerifier())

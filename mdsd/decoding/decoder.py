@@ -6,23 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from mdsd._arguments import check_name, shown
 from mdsd._tokens import read_token_ids
-from mdsd._typing import FloatArray
 from mdsd.batch._inputs import check_draft_name
-from mdsd.decoding.batch_scheme import batch_shape, batch_verification
+from mdsd.decoding.batch_scheme import batch_shape
 from mdsd.decoding.choices import Choices
-from mdsd.decoding.drafted import DraftedTree, DrawnTree
-from mdsd.decoding.drafting import Drafting
+from mdsd.decoding.drafted import DraftedTree
+from mdsd.decoding.drafting import Drafting, takes_several
 from mdsd.decoding.laws import example_law
-from mdsd.decoding.models import Model, check_model, model_logits
+from mdsd.decoding.models import Model, check_model
+from mdsd.decoding.rows import PlainRows, Prefixes, Row, RowModel
 from mdsd.decoding.sampling import FilteredRows, LogitsProcessor, Sampling
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.token_ids import read_sequence
 from mdsd.decoding.verification import step_verification
-from mdsd.drafts import IndependentDrafts
 from mdsd.errors import (
     InvalidArgumentError,
     InvalidDistributionError,
@@ -57,14 +54,15 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """Models and settings of a decoder; what depends on chance is asked of `Choices`.
+    """Models and settings of a decoder, whose steps are made over rows: one sequence is one row.
 
-    A step is three calls: `draw`, `score` and `verify`.
+    A step is `draw` and `score` for all rows together, and `verify` for each. What depends on
+    chance is asked of the `Choices` of a row.
 
     Attributes
     ----------
-    target : Model
-    draft_models : tuple of Model
+    target : RowModel
+    draft_models : tuple of RowModel
         One; several for independent drafts.
     draft : str
         Name of the draft distribution.
@@ -77,61 +75,61 @@ class Decoder:
         Tokens that end the output.
     """
 
-    target: Model
-    draft_models: tuple[Model, ...]
+    target: RowModel
+    draft_models: tuple[RowModel, ...]
     draft: str
     shape: TreeShape
     verification: StepVerification
     sampling: Sampling
     eos_token_ids: frozenset[int]
 
-    def draw(self, prefix: list[int], length: int, choices: Choices) -> DrawnTree:
-        """Draft a tree: one call of each draft model for each level.
+    def draw(self, rows: Sequence[Row]) -> list[Drafting]:
+        """Draft a tree for each row: one call of each draft model for each level.
 
         Parameters
         ----------
-        prefix : list of int
-            Tokens so far, prompt included.
-        length : int
-            Most tokens that the step may emit; nothing is drafted below that depth.
-        choices : Choices
+        rows : sequence of Row
+            Nothing is drafted below the depth of as many tokens as a row may still get.
 
         Returns
         -------
-        DrawnTree
+        list of Drafting
+            Complete.
         """
-        drafting = Drafting(self.draft, self.shape.truncated(length), prefix)
-        while drafting.prefixes:
-            drafting.grow(self._draft_rows(drafting.prefixes), choices)
-        return drafting.tree()
+        growing = [Drafting(self.draft, self.shape.truncated(row.left), row.prefix) for row in rows]
+        while any(drafting.prefixes for drafting in growing):
+            prefixes = [drafting.prefixes for drafting in growing]
+            by_model = [self._draft_probs(model, prefixes) for model in self.draft_models]
+            for row, drafting, *probs in zip(rows, growing, *by_model, strict=True):
+                drafting.grow(probs, row.choices)
+        return growing
 
-    def _draft_rows(self, prefixes: list[list[int]]) -> FloatArray:
-        """Draft probabilities after each prefix: (B, V), or (B, m, V) for independent drafts."""
-        several = self.draft == IndependentDrafts.name
-        found = []
-        for k, model in enumerate(self.draft_models):
-            name = f"draft_model[{k}]" if several else "draft_model"
-            logits = model_logits(name, model, prefixes)
-            found.append(self.sampling.probs(prefixes, logits, name))
-        return np.stack(found, axis=1) if several else found[0]
+    def _draft_probs(self, model: RowModel, prefixes: Prefixes) -> list[Any]:
+        """Ask a draft model for its laws after the prefixes of each row: (B, V), or empty."""
+        logits = model.logits(prefixes)
+        return [
+            self.sampling.probs(asked, found, model.name) if asked else found
+            for asked, found in zip(prefixes, logits, strict=True)
+        ]
 
-    def score(self, prefix: list[int], drawn: DrawnTree) -> DraftedTree:
-        """Have the target look at a whole tree, in one call.
+    def score(self, drawn: Sequence[Drafting]) -> list[DraftedTree]:
+        """Have the target look at the whole trees of all rows, in one call.
 
         Parameters
         ----------
-        prefix : list of int
-        drawn : DrawnTree
+        drawn : sequence of Drafting
+            One for each row.
 
         Returns
         -------
-        DraftedTree
+        list of DraftedTree
             Whose laws are filtered when they are first asked for.
         """
-        prefixes = drawn.prefixes(prefix)
-        logits = model_logits("target", self.target, prefixes)
-        rows = FilteredRows(self.sampling, prefixes, logits, "target")
-        return DraftedTree(drawn.shape, drawn.token_ids, drawn.laws, rows)
+        logits = self.target.logits([drafting.paths for drafting in drawn])
+        return [
+            drafting.tree(FilteredRows(self.sampling, drafting.paths, found, self.target.name))
+            for drafting, found in zip(drawn, logits, strict=True)
+        ]
 
     def verify(self, tree: DraftedTree, length: int, choices: Choices) -> Step:
         """Verify a tree and cut what it emits at an end token and at the length allowed.
@@ -184,22 +182,16 @@ def make_decoder(
     """
     check_model("target", target)
     draft = check_draft_name(draft)
-    models = _read_draft_models(draft_model, draft)
-    for k, model in enumerate(models):
-        name = "draft_model" if len(models) == 1 else f"draft_model[{k}]"
-        if model.vocab_size != target.vocab_size:
-            raise InvalidDistributionError(
-                f"target_probs has {target.vocab_size} tokens but draft_probs of {name} has "
-                f"{model.vocab_size}; give a MappedModel, or append tokens that cannot occur"
-            )
+    models = _read_draft_models(draft_model, draft, target.vocab_size)
     if check_name("scheme", scheme, SCHEMES) == "batch":
-        shape, verification = _read_batch_scheme(verifier, num_drafts, depth, tree)
+        _check_batch_scheme(verifier, tree)
+        shape = batch_shape(num_drafts, depth)
     else:
         shape = TreeShape.k_ary(num_drafts, depth) if tree is None else read_tree(tree)
-        verification = step_verification(verifier)
-    _check_laws(shape, draft, models, verification)
+    verification = step_verification(verifier)
+    _check_laws(shape, draft, len(models), verification)
     return Decoder(
-        target,
+        PlainRows("target", target),
         models,
         draft,
         shape,
@@ -244,26 +236,34 @@ def read_eos(eos_token_id: Any, vocab_size: int) -> frozenset[int]:
     return frozenset(read_sequence("eos_token_id", several, vocab_size, least=1))
 
 
-def _read_draft_models(draft_model: Any, draft: str) -> tuple[Model, ...]:
-    several = draft == IndependentDrafts.name
+def _read_draft_models(draft_model: Any, draft: str, vocab_size: int) -> tuple[PlainRows, ...]:
+    several = takes_several(draft)
     if not isinstance(draft_model, (list, tuple)):
         if several and isinstance(draft_model, Model):
             raise InvalidArgumentError(
-                "draft_model is one model; draft 'independent' takes a list of models, one for "
-                "each child of a node"
+                f"draft_model is one model; draft {draft!r} takes a list of models, one for each "
+                "child of a node"
             )
-        return (check_model("draft_model", draft_model),)
-    if not several or not draft_model:
+        models = {"draft_model": draft_model}
+    elif several and draft_model:
+        models = {f"draft_model[{k}]": model for k, model in enumerate(draft_model)}
+    else:
         raise InvalidArgumentError(
             f"draft_model is {shown([type(model).__name__ for model in draft_model])}; expected "
             f"{'at least one model' if several else f'one model for draft {draft!r}'}"
         )
-    return tuple(check_model(f"draft_model[{k}]", model) for k, model in enumerate(draft_model))
+    for name, model in models.items():
+        check_model(name, model)
+    for name, model in models.items():
+        if model.vocab_size != vocab_size:
+            raise InvalidDistributionError(
+                f"target_probs has {vocab_size} tokens but draft_probs of {name} has "
+                f"{model.vocab_size}; give a MappedModel, or append tokens that cannot occur"
+            )
+    return tuple(PlainRows(name, model) for name, model in models.items())
 
 
-def _read_batch_scheme(
-    verifier: Any, num_drafts: int, depth: int, tree: Any
-) -> tuple[TreeShape, StepVerification]:
+def _check_batch_scheme(verifier: Any, tree: Any) -> None:
     if tree is not None:
         raise InvalidArgumentError(
             "tree and scheme='batch' are both given; the scheme drafts num_drafts chains of depth "
@@ -274,16 +274,15 @@ def _read_batch_scheme(
         raise InvalidArgumentError(
             f"verifier is {shown(verifier)}; scheme 'batch' is that of 'rrs'"
         )
-    return batch_shape(num_drafts, depth), batch_verification()
 
 
 def _check_laws(
-    shape: TreeShape, draft: str, models: tuple[Model, ...], verification: StepVerification
+    shape: TreeShape, draft: str, num_models: int, verification: StepVerification
 ) -> None:
     counts = sorted({len(shape.children(node)) for node in set(shape.parents) - {-1}})
-    if draft == IndependentDrafts.name and counts and counts[-1] > len(models):
+    if takes_several(draft) and counts and counts[-1] > num_models:
         raise UnsupportedError(
-            f"a node of the tree has {counts[-1]} children but there are {len(models)} draft "
-            "models; independent drafts take one from each"
+            f"a node of the tree has {counts[-1]} children but there are {num_models} draft "
+            f"models; {draft} drafts take one from each"
         )
     verification.check(example_law(draft, count) for count in counts)

@@ -1,4 +1,4 @@
-"""A tree of drafted tokens, before and after the target model has seen it."""
+"""A tree of drafted tokens that the target model has seen."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mdsd._frozen import FrozenArrays
-from mdsd._typing import FloatArray, IntArray
+from mdsd._typing import AnyArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.trees import TreeShape
 
-__all__ = ["DraftedTree", "DrawnTree", "Rows"]
+__all__ = ["DraftedTree", "Rows"]
 
 
 class Rows(Protocol):
-    """Probability vectors by node: an array (N + 1, V), or anything indexed like one."""
+    """Vectors by node: an array (N + 1, V), or anything indexed like one."""
 
-    def __getitem__(self, node: int, /) -> FloatArray:
+    def __getitem__(self, node: int, /) -> AnyArray:
         """Give the vector (V,) of a node."""
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnTree(FrozenArrays):
-    """Drafted tokens and the laws they were drawn from.
+class DraftedTree(FrozenArrays):
+    """Drafted tokens, the laws they were drawn from, and the target's laws.
 
     Attributes
     ----------
@@ -32,11 +32,14 @@ class DrawnTree(FrozenArrays):
         Token of each node; that of the root is the last one known.
     laws : tuple of length N + 1
         DraftDistribution of the children of each node; None for nodes without children.
+    target_probs : Rows
+        Row k is the law, (V,), of the token that follows node k.
     """
 
     shape: TreeShape
     token_ids: IntArray
     laws: tuple[DraftDistribution | None, ...]
+    target_probs: Rows
 
     def child_token_ids(self, node: int) -> IntArray:
         """Tokens drafted at a node, (n,), in draft order."""
@@ -49,25 +52,3 @@ class DrawnTree(FrozenArrays):
         if token_id not in drafted:
             return None
         return self.shape.children(node)[drafted.index(token_id)]
-
-    def prefixes(self, prefix: list[int]) -> list[list[int]]:
-        """Tokens up to each node, given those up to the root."""
-        found = [prefix]
-        for node in range(1, len(self.token_ids)):
-            found.append([*found[self.shape.parents[node]], int(self.token_ids[node])])
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class DraftedTree(DrawnTree):
-    """Drafted tokens, with the target's law of the token after each node.
-
-    Attributes
-    ----------
-    shape, token_ids, laws
-        As in `DrawnTree`.
-    target_probs : Rows
-        Row k is the law, (V,), of the token that follows node k.
-    """
-
-    target_probs: Rows

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from mdsd._frozen import frozen
 from mdsd._typing import FloatArray
 from mdsd.decoding.choices import Choices
-from mdsd.decoding.drafted import DrawnTree
+from mdsd.decoding.drafted import DraftedTree, Rows
 from mdsd.decoding.laws import node_law
-from mdsd.drafts import DraftDistribution
+from mdsd.drafts import DraftDistribution, IndependentDrafts
 from mdsd.trees import TreeShape
 
-__all__ = ["Drafting"]
+__all__ = ["Drafting", "takes_several"]
+
+
+def takes_several(draft: str) -> bool:
+    """Tell whether the children of a node come from a draft model each, not all from one."""
+    return draft == IndependentDrafts.name
 
 
 class Drafting:
-    """A tree of drafted tokens while it grows.
+    """A tree of drafted tokens while it grows, until the target model has seen it.
 
     Parameters
     ----------
@@ -29,9 +36,10 @@ class Drafting:
 
     Attributes
     ----------
+    paths : list of lists of int
+        Tokens up to each node, `prefix` included.
     prefixes : list of lists of int
-        Tokens up to each node of the last level that is to have children; none when the tree is
-        complete.
+        Those of the last level that are to have children; none when the tree is complete.
 
     Examples
     --------
@@ -41,52 +49,59 @@ class Drafting:
     [[7]]
     >>> certain = np.array([[0.0, 1.0, 0.0]])
     >>> while drafting.prefixes:
-    ...     drafting.grow(certain, RandomChoices(0))
-    >>> drafting.tree().token_ids.tolist()
-    [7, 1, 1]
+    ...     drafting.grow([certain], RandomChoices(0))
+    >>> drafting.paths
+    [[7], [7, 1], [7, 1, 1]]
     """
 
     def __init__(self, draft: str, shape: TreeShape, prefix: list[int]) -> None:
         self._draft, self._shape = draft, shape
-        self._parents, self._tokens = [-1], [prefix[-1]]
+        self._parents = [-1]
         self._laws: list[DraftDistribution | None] = [None]
-        self._paths = [prefix]
+        self.paths = [prefix]
         self._planned = [0]  # the node of `shape` that each drafted one stands for
-        self._level = range(0)
-        self._next_level()
+        self._find_inner(0)
 
-    def _next_level(self) -> None:
-        self._level = range(self._level.stop, len(self._tokens))
-        self._inner = [node for node in self._level if self._shape.children(self._planned[node])]
-        self.prefixes = [self._paths[node] for node in self._inner]
+    def _find_inner(self, first: int) -> None:
+        """Find the nodes of the last level, which begins with `first`, that get children."""
+        level = range(first, len(self.paths))
+        self._inner = [node for node in level if self._shape.children(self._planned[node])]
+        self.prefixes = [self.paths[node] for node in self._inner]
 
-    def grow(self, draft_probs: FloatArray, choices: Choices) -> None:
+    def grow(self, draft_probs: Sequence[FloatArray], choices: Choices) -> None:
         """Draft the next level.
 
         Parameters
         ----------
-        draft_probs : ndarray of float64, shape (B, V), or (B, m, V) for independent drafts
-            After each of `prefixes`.
+        draft_probs : sequence of ndarray of float64, shape (B, V)
+            After each of `prefixes`, by each of the draft models.
         choices : Choices
         """
-        for node, row in zip(self._inner, draft_probs, strict=True):
+        first = len(self.paths)
+        for node, *rows in zip(self._inner, *draft_probs, strict=True):
             children = self._shape.children(self._planned[node])
-            self._laws[node] = law = node_law(self._draft, row, len(children))
-            drafted = choices.drafts(law).tolist()
-            for child, token in zip(children, drafted, strict=False):
+            probs = np.array(rows) if takes_several(self._draft) else rows[0]
+            self._laws[node] = law = node_law(self._draft, probs, len(children))
+            for child, token in zip(children, choices.drafts(law).tolist(), strict=False):
                 self._parents.append(node)
-                self._tokens.append(token)
                 self._laws.append(None)
-                self._paths.append([*self._paths[node], token])
+                self.paths.append([*self.paths[node], token])
                 self._planned.append(child)
-        self._next_level()
+        self._find_inner(first)
 
-    def tree(self) -> DrawnTree:
-        """Give what has been drafted.
+    def tree(self, target_probs: Rows) -> DraftedTree:
+        """Give what has been drafted, with what the target model says of it.
+
+        Parameters
+        ----------
+        target_probs : Rows
+            Row k is the law, (V,), of the token that follows path k.
 
         Returns
         -------
-        DrawnTree
+        DraftedTree
+            A token that was drafted twice at one node stands there twice.
         """
-        token_ids = frozen(np.array(self._tokens, dtype=np.int64))
-        return DrawnTree(TreeShape(tuple(self._parents)), token_ids, tuple(self._laws))
+        token_ids = frozen(np.array([path[-1] for path in self.paths], dtype=np.int64))
+        shape = TreeShape(tuple(self._parents))
+        return DraftedTree(shape, token_ids, tuple(self._laws), target_probs)

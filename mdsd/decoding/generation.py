@@ -16,6 +16,7 @@ from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import make_decoder, read_prompt
 from mdsd.decoding.models import Model
+from mdsd.decoding.rows import Row
 from mdsd.decoding.sampling import LogitsProcessor
 from mdsd.decoding.steps import StepVerification
 from mdsd.errors import InvalidArgumentError
@@ -199,43 +200,38 @@ def generate(
         logits_processor=logits_processor,
         eos_token_id=eos_token_id,
     )
-    prefix = read_prompt(prompt_ids, target.vocab_size)
+    prompt = read_prompt(prompt_ids, target.vocab_size)
     wanted = check_whole("max_new_tokens", max_new_tokens, 1)
     if callback is not None and not callable(callback):
         raise InvalidArgumentError(
             f"callback is {type(callback).__name__}; expected a function of a list of token ids"
         )
-    choices = RandomChoices(rng)
+    row = Row(prompt, wanted, RandomChoices(rng))
 
-    emitted: list[int] = []
     drafted = np.zeros(min(decoder.shape.depth, wanted), dtype=np.int64)
     accepted = np.zeros_like(drafted)
     steps = draft_calls = 0
-    drafting = scoring = verifying = 0.0
+    seconds = np.zeros(3)
     ended = False
-    while len(emitted) < wanted and not ended:
-        left = wanted - len(emitted)
-        start = perf_counter()
-        drawn = decoder.draw(prefix, left, choices)
-        after_draw = perf_counter()
-        scored = decoder.score(prefix, drawn)
-        after_score = perf_counter()
-        step = decoder.verify(scored, left, choices)
-        after_verify = perf_counter()
+    while row.left and not ended:
+        clock = [perf_counter()]
+        drawn = decoder.draw([row])
+        clock.append(perf_counter())
+        (tree,) = decoder.score(drawn)
+        clock.append(perf_counter())
+        step = decoder.verify(tree, row.left, row.choices)
+        clock.append(perf_counter())
 
-        new = list(step.token_ids)
-        emitted += new
-        prefix = [*prefix, *new]
+        row.append(step.token_ids)
         ended = step.ended
         steps += 1
-        draft_calls += drawn.shape.depth * len(decoder.draft_models)
-        drafted[: drawn.shape.depth] += 1
+        draft_calls += tree.shape.depth * len(decoder.draft_models)
+        drafted[: tree.shape.depth] += 1
         accepted[: step.accepted] += 1
-        drafting += after_draw - start
-        scoring += after_score - after_draw
-        verifying += after_verify - after_score
+        seconds += np.diff(clock)
         if callback is not None:
-            callback(new)
+            callback(list(step.token_ids))
+    emitted = row.prefix[len(prompt) :]
     return DecodeResult(
         token_ids=frozen(np.array(emitted, dtype=np.int64)),
         tokens_per_target_call=len(emitted) / steps,
@@ -243,5 +239,5 @@ def generate(
         drafted_by_depth=frozen(drafted),
         target_calls=steps,
         draft_calls=draft_calls,
-        seconds=DecodeSeconds(drafting, scoring, verifying),
+        seconds=DecodeSeconds(*seconds.tolist()),
     )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array
 from mdsd._typing import AnyArray, FloatArray
+from mdsd.decoding.drafted import Rows
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.filters import probs_from_logits
 
-__all__ = ["FilteredRows", "LogitsProcessor", "LogitsRows", "Sampling"]
+__all__ = ["FilteredRows", "LogitsProcessor", "Sampling"]
 
 LogitsProcessor = Callable[[list[int], AnyArray], Any]
 """Called with a prefix and the logits (V,) of the token that follows; returns the logits to use."""
@@ -102,13 +103,6 @@ def _processed(process: LogitsProcessor, prefix: list[int], row: AnyArray) -> An
     return changed
 
 
-class LogitsRows(Protocol):
-    """Logits by node: an array (N + 1, V), or anything indexed like one."""
-
-    def __getitem__(self, node: int, /) -> AnyArray:
-        """Give the logits (V,) of a node."""
-
-
 class FilteredRows:
     """Laws of the token after each node of a tree, worked out for the nodes that are asked for.
 
@@ -133,7 +127,7 @@ class FilteredRows:
     """
 
     def __init__(
-        self, sampling: Sampling, prefixes: list[list[int]], logits: LogitsRows, name: str
+        self, sampling: Sampling, prefixes: list[list[int]], logits: Rows, name: str
     ) -> None:
         self._sampling, self._name = sampling, name
         self._prefixes, self._logits = prefixes, logits

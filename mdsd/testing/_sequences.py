@@ -13,8 +13,11 @@ import numpy as np
 from mdsd._arguments import check_whole
 from mdsd._typing import FloatArray
 from mdsd.decoding import Model
+from mdsd.decoding.choices import Choices
 from mdsd.decoding.decoder import Decoder, Step, make_decoder, read_prompt
+from mdsd.decoding.drafting import Drafting
 from mdsd.decoding.enumeration import branches
+from mdsd.decoding.rows import Row
 from mdsd.errors import InvalidArgumentError
 
 __all__ = ["accepted_law", "sequence_law"]
@@ -156,9 +159,12 @@ def _step_law(
 ) -> dict[Step, float]:
     """Law of what one step emits."""
     law: dict[Step, float] = defaultdict(float)
-    tokens = list(prefix)
-    for drawn_prob, drawn in branches(partial(decoder.draw, tokens, length), known):
-        tree = decoder.score(tokens, drawn)
+
+    def draw(choices: Choices) -> list[Drafting]:
+        return decoder.draw([Row(list(prefix), length, choices)])
+
+    for drawn_prob, drawn in branches(draw, known):
+        (tree,) = decoder.score(drawn)
         for prob, step in branches(partial(decoder.verify, tree, length), known):
             law[step] += drawn_prob * prob
     return law

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ import mdsd
 from mdsd.decoding import TableModel, generate
 from mdsd.decoding.decoder import make_decoder
 from mdsd.decoding.enumeration import EnumeratedChoices, branches
-from mdsd.testing import sequence_law
+from mdsd.decoding.rows import Row
+from mdsd.testing import accepted_law, sequence_law
 
 from .reading import CASES, as_list, assert_law, assert_names, covers
 
@@ -78,15 +78,17 @@ def token_law(*args, vocab_size, **options):
     return [law.get((token,), 0.0) for token in range(vocab_size)]
 
 
-def first_step(decoder, prompt, length):
+def first_step(*args, **options):
     """Probability that the first step accepts at least d drafted tokens, for every d."""
-    accepted = np.zeros(decoder.shape.depth + 1)
-    for drawn_prob, drawn in branches(partial(decoder.draw, prompt, length)):
-        tree = decoder.score(prompt, drawn)
-        for prob, step in branches(partial(decoder.verify, tree, length)):
-            accepted[: step.accepted + 1] += drawn_prob * prob
+    accepted = accepted_law(*args, **options)[::-1].cumsum()[::-1]
     assert accepted[0] == pytest.approx(1.0, abs=1e-12)
     return accepted[1:]
+
+
+def drafted_tokens(decoder, prompt, length):
+    """Tokens that a step may draft."""
+    drawn = branches(lambda choices: decoder.draw([Row(prompt, length, choices)]))
+    return {path[-1] for _, (drafting,) in drawn for path in drafting.paths[1:]}
 
 
 # --- laws of outputs -----------------------------------------------------------------------------
@@ -110,8 +112,8 @@ def test_sequence_law(case, number):
 def test_accepted_by_depth(case):
     settings = case.input["configurations"][0]
     assert (settings["num_drafts"], settings["depth"]) == (1, 2)
-    decoder = make_decoder(*tables(case), **settings)
-    found = first_step(decoder, case.input["prompt_ids"], case.input["max_new_tokens"])
+    assert case.input["max_new_tokens"] > settings["depth"]
+    found = first_step(*tables(case), case.input["prompt_ids"], **settings)
     expected = case.expected["expected_accepted_by_depth_single_chain"]
     assert found == pytest.approx(expected, abs=case.tolerance)
 
@@ -233,7 +235,7 @@ def test_drafts_are_drawn_from_the_law_that_is_declared(case, verifier):
     options["top_k"] = case.input["top_k"]
     law = token_law(*models, [0], vocab_size=4, **options)
     assert_law(law, case.expected["output_law"], case.tolerance)
-    (rate,) = first_step(make_decoder(*models, **options), [0], 1)
+    (rate,) = first_step(*models, [0], **options)
     assert rate == pytest.approx(case.expected["acceptance_rate"], abs=case.tolerance)
 
 
@@ -270,7 +272,7 @@ def test_most_likely_draft_is_declared_as_such(case, verifier):
     options = {"draft": "top_k", "num_drafts": 1, "depth": 1, "verifier": verifier}
     law = token_law(*rows(case), [0], vocab_size=3, **options)
     assert_law(law, case.expected["output_law"], case.tolerance)
-    (rate,) = first_step(make_decoder(*rows(case), **options), [0], 1)
+    (rate,) = first_step(*rows(case), [0], **options)
     assert rate == pytest.approx(case.expected["acceptance_rate"], abs=case.tolerance)
 
 
@@ -298,10 +300,7 @@ def test_ties_keep_exactly_k_on_both_sides(case, top_k, dtype):
         if str(top_k) in case.expected["probs"]:
             assert_law(law, case.expected["probs"][str(top_k)], case.tolerance)
         decoder = make_decoder(model, model, **settings)
-        drafted = set()
-        for _, drawn in branches(partial(decoder.draw, [0], 3)):
-            drafted |= set(drawn.token_ids[1:].tolist())
-        assert drafted == kept
+        assert drafted_tokens(decoder, [0], 3) == kept
 
 
 # --- seeds ---------------------------------------------------------------------------------------

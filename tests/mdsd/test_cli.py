@@ -429,7 +429,10 @@ def process(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
 
 def test_module_runs():
     running = process("--version")
-    assert running.communicate() == (f"mdsd {mdsd.__version__}\n".encode(), b"")
+    assert running.communicate(timeout=commands.LIMIT) == (
+        f"mdsd {mdsd.__version__}\n".encode(),
+        b"",
+    )
     assert running.returncode == 0
 
 
@@ -441,13 +444,16 @@ def test_without_a_command_it_shows_help():
 
 def test_module_reports_errors_by_its_exit_code():
     running = process("compare", "nothere.npz")
-    assert running.communicate() == (b"", b"mdsd: nothere.npz: No such file or directory\n")
+    assert running.communicate(timeout=commands.LIMIT) == (
+        b"",
+        b"mdsd: nothere.npz: No such file or directory\n",
+    )
     assert running.returncode == 2
 
 
 def test_no_progress_bar_in_a_pipe(small):
     running = process("compare", "data.npz", "--json")
-    stdout, stderr = running.communicate()
+    stdout, stderr = running.communicate(timeout=commands.LIMIT)
     assert stderr == b""
     assert json.loads(stdout)["rows"]
 
@@ -458,7 +464,7 @@ def test_broken_pipe_is_quiet(small, arguments):
     running.stdout.close()
     with running.stderr as stream:
         assert stream.read() == b""
-    running.wait()
+    running.wait(commands.LIMIT)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
@@ -471,6 +477,7 @@ def test_full_disk_is_one_line(small, arguments):
             stderr=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": PACKAGES},
             check=False,
+            timeout=commands.LIMIT,
         )
     message = b"mdsd: standard output: No space left on device\n"
     assert (done.returncode, done.stderr) == (2, message)
@@ -546,6 +553,7 @@ def test_interrupt_is_one_line():
         capture_output=True,
         env=os.environ | {"PYTHONPATH": PACKAGES},
         check=False,
+        timeout=commands.LIMIT,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"mdsd: interrupted\n")

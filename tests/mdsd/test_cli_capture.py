@@ -365,7 +365,7 @@ def test_a_killed_process_loses_one_shard_at_most(folder):
             assert time.monotonic() < patience
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.wait(commands.LIMIT)
         shards = len(list((folder / "out").glob("shard-*.parquet")))
         assert wanted < shards
         assert read_capture(folder / "out").num_positions == 16 * shards

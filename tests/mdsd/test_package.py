@@ -9,12 +9,19 @@ import pytest
 
 import mdsd
 
+from .. import commands
+
 ROOT = Path(__file__).parents[2]
 
 
 def run(code, **options):
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, **options
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=commands.LIMIT,
+        **options,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import subprocess
 import sys
 from collections.abc import Iterator
 from fractions import Fraction
@@ -50,6 +49,8 @@ from mdsd.verifiers.base import SelectionPlan, Verifier
 from mdsd.verifiers.kseq import KSeqPlan
 from mdsd.verifiers.naive import NaivePlan
 from mdsd.verifiers.single import SingleDraftPlan
+
+from .. import commands
 
 COUNT = 12
 P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
@@ -1007,10 +1008,7 @@ class TestWithoutHypothesis:
             "mdsd.testing.check_verifier(mdsd.get_verifier('naive'), count=1); "
             "from mdsd.testing import *; print(problems.__name__)"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        assert done.stdout == "problems\n"
+        assert commands.run_python(code).stdout == "problems\n"
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ def many_cores(monkeypatch):
 def threads_used():
     """Count the threads of a call: all that may start wait for one another."""
     used = set()
-    meeting = threading.Barrier(_threads._most_threads(), timeout=5)
+    meeting = threading.Barrier(_threads._most_threads())
 
     def work(start, stop):
         if threading.get_ident() not in used:
             used.add(threading.get_ident())
-            meeting.wait()
+            meeting.wait(timeout=60)
 
     over_rows(work, 100, 1000)
     return len(used)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import subprocess
-import sys
 import time
 from fractions import Fraction
 
@@ -23,6 +21,8 @@ from solvers.transport import (
     merge_tuples,
     verify_solution,
 )
+
+from .. import commands
 
 METHODS = {
     "lp": solve_lp,
@@ -250,5 +250,4 @@ def test_import_leaves_heavy_libraries_out():
         "import sys, solvers.lp, solvers.matching, solvers.subsets;"
         "print(sorted({'cvxpy', 'networkx', 'ortools', 'scipy.optimize'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert commands.run_python(code).stdout.strip() == "[]"

@@ -16,6 +16,8 @@ import pytest
 import mdsd
 from mdsd.testing._instances import DraftRecipe
 
+from .. import commands
+
 ROOT = Path(__file__).resolve().parents[2]
 FUZZ = ROOT / "tools" / "fuzz.py"
 
@@ -80,6 +82,7 @@ def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=commands.LIMIT,
     )
 
 
@@ -100,6 +103,7 @@ def test_wrong_verifier_fails_with_a_snippet_that_shows_it(tmp_path):
         capture_output=True,
         text=True,
         check=False,
+        timeout=commands.LIMIT,
     )
     assert pasted.returncode == 1
     assert "is not the target" in pasted.stderr

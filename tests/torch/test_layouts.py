@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 import mdsd
 from mdsd.decoding.layouts import _inputs, eagle_tree, flashinfer_chain, sglang_tree
 
+from .. import commands
 from ..mdsd.decoding.layouts.samples import LAYOUTS, all_layouts, eagle_of, fields, trees
 
 torch = pytest.importorskip("torch")
@@ -189,5 +187,4 @@ def test_arrays_do_not_import_torch():
         "import mdsd.decoding.economize; "
         "print(sorted({'torch', 'economize', 'transformers'} & set(sys.modules)))"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
+    assert commands.run_python(code).stdout.strip() == "[]"

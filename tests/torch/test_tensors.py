@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -14,6 +11,7 @@ from mdsd.batch import _inputs, acceptance_bounds, acceptance_rates, verify_batc
 from mdsd.batch._rules import Rule, rule_of
 from mdsd.batch.tensors import bounds, spaces, verification
 
+from .. import commands
 from ..mdsd.batch_rows import DRAFTS, KINDS, instances
 from ..mdsd.batch_spaces import RULES, laws_of, peaked_rows, plans_of
 
@@ -503,4 +501,4 @@ def test_importing_mdsd_imports_no_torch():
         "import sys, mdsd; mdsd.acceptance_bounds([[1.0]], [[1.0]], num_drafts=1); "
         "assert 'torch' not in sys.modules and 'array_api_compat' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    commands.run_python(code)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from mdsd.decoding import rows
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.transformers._scores import Node
 from mdsd.decoding.transformers._seeds import row_seeds
@@ -13,17 +15,15 @@ from mdsd.errors import InvalidArgumentError, InvalidTokenError
 __all__ = ["Batch", "Row", "read_batch"]
 
 
-class Row:
+class Row(rows.Row):
     """One row of a batch.
+
+    Its prefix is without padding, as models read it, and its random streams are its own.
 
     Attributes
     ----------
     index : int
         In the batch.
-    prefix : list of int
-        Its tokens so far, as models read them: without padding.
-    choices : RandomChoices
-        Its own random streams.
     ended : bool
         Whether it has come to its end.
     """
@@ -31,37 +31,33 @@ class Row:
     def __init__(
         self, index: int, prefix: list[int], seed: int, sequence: Any, length: int, stop: Stop
     ) -> None:
-        self.index, self.prefix, self.choices = index, prefix, RandomChoices(seed)
-        self.ended = False
-        self.length = length
+        super().__init__(prefix, len(sequence) - length, RandomChoices(seed))
+        self.index, self.ended = index, False
         self._sequence, self._stop = sequence, stop
+
+    @property
+    def length(self) -> int:
+        """Tokens so far, padding included."""
+        return len(self._sequence) - self.left
 
     @property
     def text(self) -> Any:
         """Its tokens so far, padding included: (L,), on the host."""
         return self._sequence[: self.length]
 
-    @property
-    def left(self) -> int:
-        """Most tokens that may follow."""
-        return len(self._sequence) - self.length
-
     def nodes(self, prefixes: list[list[int]]) -> list[Node]:
         """Give prefixes of its tree as logits processors see them."""
         known = len(self.prefix)
         return [Node(self.index, self.text, prefix[known:]) for prefix in prefixes]
 
-    def append(self, token_ids: tuple[int, ...]) -> None:
+    def append(self, token_ids: Sequence[int]) -> None:
         """Add tokens, up to the one after which the row is to stop."""
-        new: list[int] = []
         for token_id in token_ids:
             self._sequence[self.length] = token_id
-            self.length += 1
-            new.append(token_id)
+            super().append([token_id])
             self.ended = self.left == 0 or self._stop(self.index, self.text)
             if self.ended:
                 break
-        self.prefix = [*self.prefix, *new]
 
 
 class Stop:

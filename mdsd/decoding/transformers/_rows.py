@@ -1,86 +1,20 @@
-"""Models asked about several texts at once, each row of a batch with a tree of its own."""
+"""Models of transformers asked about several texts at once, each with a tree of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from mdsd._typing import AnyArray, BoolArray, IntArray
-from mdsd.decoding.models import Model, model_logits
+from mdsd.decoding.rows import Prefixes, RowModel
 from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, keep_slots, new_cache
 from mdsd.decoding.transformers._support import forward_parameters
 from mdsd.decoding.transformers._texts import CachedText
 from mdsd.decoding.vocabulary import MappedModel
 from mdsd.errors import InvalidTokenError, UnsupportedError
 
-__all__ = ["CachedRows", "MappedRows", "PlainRows", "RowModel", "joined", "on_host"]
-
-Prefixes = Sequence[list[list[int]]]
-"""For each row the prefixes after which logits are wanted; none for a row that wants none."""
-
-
-class RowModel(Protocol):
-    """A model that is asked about the rows of a batch together."""
-
-    def logits(self, prefixes: Prefixes) -> list[Any]:
-        """Give the logits after some prefixes of each row.
-
-        Parameters
-        ----------
-        prefixes : sequence of lists of lists of int, length B
-
-        Returns
-        -------
-        list of ndarray or tensor, length B
-            Of shape (number of the row's prefixes, V).
-        """
-
-    def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:
-        """Go on with some of the rows, each from a prefix.
-
-        Parameters
-        ----------
-        rows : list of int
-        prefixes : list of lists of int, as many
-        """
-
-    def read(self, prefixes: list[list[int]], most: int) -> None:
-        """Read all but the last tokens of some prefixes ahead.
-
-        Parameters
-        ----------
-        prefixes : list of lists of int, length B
-        most : int
-            Tokens of each row to read in one forward, at least 1.
-        """
-
-
-class PlainRows:
-    """Any model of `mdsd.decoding`, asked about one row after the other.
-
-    Parameters
-    ----------
-    name : str
-        What to call the model in an error.
-    model : Model
-    """
-
-    def __init__(self, name: str, model: Model) -> None:
-        self._name, self._model = name, model
-
-    def logits(self, prefixes: Prefixes) -> list[Any]:
-        none = np.zeros((0, self._model.vocab_size))
-        return [
-            model_logits(self._name, self._model, asked) if asked else none for asked in prefixes
-        ]
-
-    def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:
-        pass
-
-    def read(self, prefixes: list[list[int]], most: int) -> None:
-        pass
+__all__ = ["CachedRows", "MappedRows", "on_host"]
 
 
 class MappedRows:
@@ -94,21 +28,17 @@ class MappedRows:
     """
 
     def __init__(self, mapped: MappedModel, rows: RowModel) -> None:
-        self._mapped, self._rows = mapped, rows
+        self.name, self._mapped, self._rows = rows.name, mapped, rows
 
     def logits(self, prefixes: Prefixes) -> list[Any]:
         read = [[self._mapped._read(prefix) for prefix in asked] for asked in prefixes]
-        none = np.zeros((0, self._mapped.vocab_size))
         return [
-            self._mapped._written(on_host(own)) if len(own) else none
+            self._mapped._written(on_host(own)) if len(own) else own
             for own in self._rows.logits(read)
         ]
 
     def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:
         self._rows.keep(rows, [self._mapped._read(prefix) for prefix in prefixes])
-
-    def read(self, prefixes: list[list[int]], most: int) -> None:
-        self._rows.read([self._mapped._read(prefix) for prefix in prefixes], most)
 
 
 class CachedRows:
@@ -121,12 +51,16 @@ class CachedRows:
     model : PreTrainedModel
         That `check_causal` lets pass.
     num_rows : int
+    chunk : int, optional
+        Most tokens of each prompt to read in one forward; by default all.
     cache : DynamicCache, optional
         An empty one to use.
     """
 
-    def __init__(self, name: str, model: Any, num_rows: int, cache: Any = None) -> None:
-        self._name, self._model = name, model
+    def __init__(
+        self, name: str, model: Any, num_rows: int, chunk: int | None = None, cache: Any = None
+    ) -> None:
+        self.name, self._model, self._chunk = name, model, chunk
         self.cache = new_cache(model) if cache is None else cache
         names = forward_parameters(model)
         self._cache_keyword = next(keyword for keyword in CACHE_KEYWORDS if keyword in names)
@@ -140,7 +74,8 @@ class CachedRows:
         Parameters
         ----------
         prefixes : sequence of lists of lists of int, length B
-            Each as long as one token at least.
+            Each as long as one token at least; in the first call the row's prompt comes first, and
+            is read ahead in chunks.
 
         Returns
         -------
@@ -157,9 +92,11 @@ class CachedRows:
         for row, wanted in enumerate(prefixes):
             if not all(wanted):
                 raise InvalidTokenError(
-                    f"{self._name} is asked about row {row} with no token to read; give a "
+                    f"{self.name} is asked about row {row} with no token to read; give a "
                     "MappedModel an unknown_token_id"
                 )
+        if self._chunk is not None:
+            self._read([asked[0][:-1] if asked else [] for asked in prefixes], self._chunk)
         plans = [text.unread(asked) for text, asked in zip(self._texts, prefixes, strict=True)]
         width = max(len(new) for new, _ in plans)
         token_ids, positions = np.zeros((2, len(plans), width), dtype=np.int64)
@@ -183,6 +120,13 @@ class CachedRows:
             for row, (_, asked) in enumerate(plans)
         ]
 
+    def _read(self, prompts: list[list[int]], most: int) -> None:
+        """Read prompts ahead, at most so many tokens of each in one forward."""
+        self._chunk = None
+        for start in range(0, max(map(len, prompts)), most):
+            self.logits([[text[: start + most]] if len(text) > start else [] for text in prompts])
+            self.keep(list(range(len(prompts))), prompts)
+
     def _forward(
         self, token_ids: IntArray, positions: IntArray, visible: BoolArray, num_logits: int
     ) -> Any:
@@ -205,7 +149,7 @@ class CachedRows:
         read = self.cache.get_seq_length()
         if read != visible.shape[-1]:
             raise UnsupportedError(
-                f"{self._name} ({type(self._model).__name__}) has {read} slots in its cache after "
+                f"{self.name} ({type(self._model).__name__}) has {read} slots in its cache after "
                 f"reading {visible.shape[-1]}; only models that use the cache they are given are "
                 "supported"
             )
@@ -237,30 +181,6 @@ class CachedRows:
             slots[row, : len(places)] = places
         keep_slots(self.cache, rows, slots)
         self._slots = slots.shape[1]
-
-    def read(self, prefixes: list[list[int]], most: int) -> None:
-        """Read all but the last tokens of some prefixes ahead.
-
-        Parameters
-        ----------
-        prefixes : list of lists of int, length B
-        most : int
-            Tokens of each row to read in one forward, at least 1.
-        """
-        texts = [prefix[:-1] for prefix in prefixes]
-        everyone = list(range(len(texts)))
-        for start in range(0, max(map(len, texts)), most):
-            self.logits([[text[: start + most]] if len(text) > start else [] for text in texts])
-            self.keep(everyone, texts)
-
-
-def joined(logits: list[Any]) -> Any:
-    """Put the logits of all rows, (m, V) each, below each other."""
-    import torch
-
-    if isinstance(logits[0], torch.Tensor):
-        return torch.cat(logits)
-    return np.concatenate(logits)
 
 
 def on_host(logits: Any) -> AnyArray:

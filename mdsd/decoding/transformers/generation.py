@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
-
-from mdsd._typing import FloatArray
-from mdsd.decoding.decoder import Decoder, make_decoder
-from mdsd.decoding.drafted import DraftedTree, DrawnTree
-from mdsd.decoding.drafting import Drafting
+from mdsd.decoding.decoder import make_decoder
 from mdsd.decoding.models import Model, check_model
-from mdsd.decoding.sampling import FilteredRows
-from mdsd.decoding.transformers._batch import Row, read_batch
+from mdsd.decoding.rows import PlainRows, RowModel
+from mdsd.decoding.transformers._batch import read_batch
 from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, cache_of
-from mdsd.decoding.transformers._rows import CachedRows, MappedRows, PlainRows, RowModel, joined
-from mdsd.decoding.transformers._scores import NodeScores, Processors
+from mdsd.decoding.transformers._processed import ProcessedRows, VisitedRows
+from mdsd.decoding.transformers._rows import CachedRows, MappedRows
+from mdsd.decoding.transformers._scores import Processors
 from mdsd.decoding.transformers._seeds import read_seed
 from mdsd.decoding.transformers._support import (
     check_causal,
@@ -27,7 +23,6 @@ from mdsd.decoding.transformers._support import (
 )
 from mdsd.decoding.transformers.causal_lm import CausalLM
 from mdsd.decoding.vocabulary import MappedModel
-from mdsd.drafts import IndependentDrafts
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
 
@@ -150,9 +145,10 @@ def multi_draft(
     check_settings(model, generation_config, model_kwargs)
     check_processors(logits_processor or ())
     target = CausalLM(model)
+    drafting = _read_draft_models(draft_model, target_token_ids, target.vocab_size)
     decoder = make_decoder(
         target,
-        _read_draft_models(draft_model, target_token_ids, target.vocab_size),
+        drafting,
         draft=draft,
         verifier=verifier,
         num_drafts=num_drafts,
@@ -168,24 +164,31 @@ def multi_draft(
         model_kwargs,
         read_seed(rng, generator, seed),
     )
-    alone = len(batch.rows) == 1
-    rows_of_target = CachedRows(
-        "target", model, len(batch.rows), cache_of(model_kwargs) if alone else None
-    )
-    scores = Processors(logits_processor or (), len(batch.rows), input_ids.device)
-    stepper = _Stepper(decoder, rows_of_target, scores, len(batch.rows))
-    chunk = getattr(generation_config, "prefill_chunk_size", None)
-    if chunk is not None:
-        stepper.read([row.prefix for row in batch.rows], chunk)
     active = batch.rows
+    alone = len(active) == 1
+    chunk = getattr(generation_config, "prefill_chunk_size", None)
+    own_cache = cache_of(model_kwargs) if alone else None
+    cached = CachedRows("target", model, len(active), chunk, own_cache)
+    processors = Processors(logits_processor or (), len(active), input_ids.device)
+    models = drafting if isinstance(drafting, list) else [drafting]
+    decoder = replace(
+        decoder,
+        target=VisitedRows(cached, processors, active),
+        draft_models=tuple(
+            ProcessedRows(_row_model(plain.name, each, len(active), chunk), processors, active)
+            for plain, each in zip(decoder.draft_models, models, strict=True)
+        ),
+    )
     while active:
-        stepper.step(active)
+        for row, scored in zip(active, decoder.score(decoder.draw(active)), strict=True):
+            row.append(decoder.verify(scored, row.left, row.choices).token_ids)
         if streamer is not None:
             batch.stream(streamer)
         going_on = [place for place, row in enumerate(active) if not row.ended]
         active = [active[place] for place in going_on]
         if active:
-            stepper.keep(going_on, [row.prefix for row in active])
+            for reader in (decoder.target, *decoder.draft_models):
+                reader.keep(going_on, [row.prefix for row in active])
     if streamer is not None:
         streamer.end()
     sequences = batch.sequences().to(input_ids)
@@ -194,80 +197,9 @@ def multi_draft(
     cache = None
     if alone:
         # As behind plain sampling, it holds all but the last token.
-        rows_of_target.keep([0], [batch.rows[0].prefix[:-1]])
-        cache = rows_of_target.cache
+        cached.keep([0], [batch.rows[0].prefix[:-1]])
+        cache = cached.cache
     return _output(sequences, cache)
-
-
-class _Stepper:
-    """Steps of a decoder over the rows of a batch.
-
-    Parameters
-    ----------
-    decoder : Decoder
-    target : CachedRows
-    scores : Processors
-    num_rows : int
-    """
-
-    def __init__(
-        self, decoder: Decoder, target: CachedRows, scores: Processors, num_rows: int
-    ) -> None:
-        self._decoder, self._target, self._scores = decoder, target, scores
-        self._drafters = [_row_model(model, num_rows) for model in decoder.draft_models]
-
-    def step(self, rows: list[Row]) -> None:
-        """Draft, read and verify a tree for each row, and add what it emits."""
-        trees = self._draw(rows)
-        prefixes = [tree.prefixes(row.prefix) for row, tree in zip(rows, trees, strict=True)]
-        logits = self._target.logits(prefixes)
-        for row, tree, asked, found in zip(rows, trees, prefixes, logits, strict=True):
-            scores = NodeScores(self._scores, row.nodes(asked), found)
-            laws = FilteredRows(self._decoder.sampling, asked, scores, "target")
-            scored = DraftedTree(tree.shape, tree.token_ids, tree.laws, laws)
-            row.append(self._decoder.verify(scored, row.left, row.choices).token_ids)
-
-    def _draw(self, rows: list[Row]) -> list[DrawnTree]:
-        """Draft a tree for each row, level by level for all of them together."""
-        shape = self._decoder.shape
-        growing = [
-            Drafting(self._decoder.draft, shape.truncated(row.left), row.prefix) for row in rows
-        ]
-        while any(drafting.prefixes for drafting in growing):
-            asked = [drafting.prefixes for drafting in growing]
-            probs = self._draft_probs(rows, asked)
-            start = 0
-            for row, drafting in zip(rows, growing, strict=True):
-                count = len(drafting.prefixes)
-                drafting.grow(probs[start : start + count], row.choices)
-                start += count
-        return [drafting.tree() for drafting in growing]
-
-    def _draft_probs(self, rows: list[Row], prefixes: list[list[list[int]]]) -> FloatArray:
-        """Give draft probabilities after the prefixes of all rows, one after the other.
-
-        They are (m, V), or (m, models, V) for independent drafts.
-        """
-        nodes = [
-            node for row, asked in zip(rows, prefixes, strict=True) for node in row.nodes(asked)
-        ]
-        together = [prefix for asked in prefixes for prefix in asked]
-        found = []
-        for model in self._drafters:
-            scores = self._scores(nodes, joined(model.logits(prefixes)))
-            found.append(self._decoder.sampling.probs(together, scores, "draft_model"))
-        several = self._decoder.draft == IndependentDrafts.name
-        return np.stack(found, axis=1) if several else found[0]
-
-    def keep(self, places: list[int], prefixes: list[list[int]]) -> None:
-        """Go on with some of the rows, each from its prefix."""
-        for model in (self._target, *self._drafters):
-            model.keep(places, prefixes)
-
-    def read(self, prefixes: list[list[int]], most: int) -> None:
-        """Read prompts ahead, `most` tokens in one forward."""
-        for model in (self._target, *self._drafters):
-            model.read(prefixes, most)
 
 
 def _read_draft_models(draft_model: Any, target_token_ids: Any, vocab_size: int) -> Any:
@@ -294,13 +226,13 @@ def _read_draft_model(name: str, given: Any, target_token_ids: Any, vocab_size: 
     return model
 
 
-def _row_model(model: Model, num_rows: int) -> RowModel:
+def _row_model(name: str, model: Model, num_rows: int, chunk: int | None) -> RowModel:
     """Have a draft model asked about the rows of a batch together, if it can be."""
     if isinstance(model, CausalLM):
-        return CachedRows("draft_model", model.model, num_rows)
+        return CachedRows(name, model.model, num_rows, chunk)
     if isinstance(model, MappedModel):
-        return MappedRows(model, _row_model(model._model, num_rows))
-    return PlainRows("draft_model", model)
+        return MappedRows(model, _row_model(name, model._model, num_rows, chunk))
+    return PlainRows(name, model)
 
 
 def _callers_streamer() -> Any:

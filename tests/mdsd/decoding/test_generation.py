@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections import Counter
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,14 +13,13 @@ import mdsd
 from mdsd.decoding import TableModel, TreeShape, generate
 from mdsd.decoding.batch_scheme import batch_shape
 from mdsd.decoding.decoder import make_decoder
-from mdsd.decoding.enumeration import branches
 from mdsd.errors import (
     InvalidArgumentError,
     InvalidDistributionError,
     InvalidTokenError,
     UnsupportedError,
 )
-from mdsd.testing import chi_square_p_value, sequence_law
+from mdsd.testing import accepted_law, chi_square_p_value, sequence_law
 
 from .toys import (
     DRAFTS,
@@ -173,13 +171,10 @@ class TestReport:
         # Rows do not depend on the prefix: depth d is accepted with (sum of min(p, q))**d.
         p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
         target, draft_model = SameRow(np.log(p)), SameRow(np.log(q))
-        decoder = make_decoder(target, draft_model, verifier="single", num_drafts=1, depth=3)
-        accepted = np.zeros(4)
-        for drawn_prob, drawn in branches(partial(decoder.draw, [0], 9)):
-            tree = decoder.score([0], drawn)
-            for prob, step in branches(partial(decoder.verify, tree, 9)):
-                accepted[: step.accepted + 1] += drawn_prob * prob
-        np.testing.assert_allclose(accepted, 0.7 ** np.arange(4), rtol=0, atol=1e-14)
+        law = accepted_law(target, draft_model, [0], verifier="single", num_drafts=1, depth=3)
+        np.testing.assert_allclose(
+            law[::-1].cumsum()[::-1], 0.7 ** np.arange(4), rtol=0, atol=1e-14
+        )
 
     def test_sampled_acceptance(self):
         p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
@@ -281,19 +276,9 @@ class TestBatchScheme:
         p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
         rates = []
         for chains in (1, 2, 4):
-            decoder = make_decoder(
-                SameRow(np.log(p)),
-                SameRow(np.log(q)),
-                draft="with_replacement",
-                scheme="batch",
-                num_drafts=chains,
-                depth=1,
-            )
-            rate = 0.0
-            for drawn_prob, drawn in branches(partial(decoder.draw, [0], 2)):
-                tree = decoder.score([0], drawn)
-                for prob, step in branches(partial(decoder.verify, tree, 2)):
-                    rate += drawn_prob * prob * step.accepted
+            options = {"draft": "with_replacement", "num_drafts": chains, "depth": 1}
+            models = SameRow(np.log(p)), SameRow(np.log(q))
+            _, rate = accepted_law(*models, [0], scheme="batch", **options)
             plan = mdsd.RRSVerifier().plan(p, mdsd.WithReplacement(q, chains))
             assert rate == pytest.approx(plan.acceptance_rate, abs=1e-14)
             rates.append(rate)

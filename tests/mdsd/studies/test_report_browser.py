@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from ...commands import LIMIT
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 WATCH = """<script>
@@ -110,7 +112,7 @@ def open_page(browser: str, page: str, folder: Path) -> dict[str, Any]:
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT,
         check=True,
     )
     (seen,) = re.findall(r'<pre id="seen">(.*?)</pre>', done.stdout, flags=re.DOTALL)

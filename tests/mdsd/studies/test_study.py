@@ -24,7 +24,7 @@ from mdsd.studies.grid import read_study
 from mdsd.studies.grid.workers import run_tasks
 
 from ...captures import write_synthetic_capture
-from ...commands import PACKAGES, assert_refused, printed, report_of, run
+from ...commands import LIMIT, PACKAGES, assert_refused, printed, report_of, run
 
 SINGLE = ("with_replacement", "without_replacement", "greedy", "spechub", "top_k")
 SMALL: dict[str, Any] = {
@@ -604,7 +604,7 @@ def test_killed_study_goes_on_to_the_same_bytes(tmp_path, whole, capture, worker
     wait_for_a_part(running, folder)
     workers_of_it = psutil.Process(running.pid).children(recursive=True)
     running.kill()
-    running.wait()
+    running.wait(LIMIT)
     # They see that they work for nobody any more.
     assert psutil.wait_procs(workers_of_it, timeout=30)[1] == []
     studies.study(capture, **SMALL, output=folder)
@@ -630,7 +630,7 @@ def test_interrupted_command_is_one_line_and_goes_on(tmp_path, capture, workers)
     # All that have its standard error are gone when it ends: workers, too.
     _, said = running.communicate(timeout=60)
     assert (running.returncode, said) == (130, "mdsd: interrupted\n")
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=LIMIT, **options)
     assert (tmp_path / "study" / "study.csv").exists()
 
 
@@ -688,6 +688,7 @@ def test_scheduler_that_is_no_address_is_one_line():
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": PACKAGES},
+        timeout=LIMIT,
     )
     (line,) = refused.stderr.splitlines()
     assert line.startswith("mdsd: scheduler is 'nonsense'; it does not answer: ")

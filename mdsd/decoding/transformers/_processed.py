@@ -1,0 +1,62 @@
+"""Models whose logits go through the logits processors of ``generate``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mdsd.decoding.rows import Prefixes, RowModel
+from mdsd.decoding.transformers._batch import Row
+from mdsd.decoding.transformers._scores import Node, NodeScores, Processors
+
+__all__ = ["ProcessedRows", "VisitedRows"]
+
+
+class ProcessedRows:
+    """A model whose logits are processed for the nodes of all rows together.
+
+    Parameters
+    ----------
+    model : RowModel
+    processors : Processors
+    rows : sequence of Row
+        Those that the model is asked about.
+    """
+
+    def __init__(self, model: RowModel, processors: Processors, rows: Sequence[Row]) -> None:
+        self.name = model.name
+        self._model, self._processors, self._rows = model, processors, rows
+
+    def _nodes(self, prefixes: Prefixes) -> list[list[Node]]:
+        return [row.nodes(asked) for row, asked in zip(self._rows, prefixes, strict=True)]
+
+    def logits(self, prefixes: Prefixes) -> list[Any]:
+        nodes = self._nodes(prefixes)
+        together = [node for own in nodes for node in own]
+        scores = self._processors(together, _joined(self._model.logits(prefixes)))
+        return np.split(scores, np.cumsum([len(own) for own in nodes])[:-1])
+
+    def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:
+        self._rows = [self._rows[row] for row in rows]
+        self._model.keep(rows, prefixes)
+
+
+class VisitedRows(ProcessedRows):
+    """A model whose logits are processed for the nodes that a verification visits."""
+
+    def logits(self, prefixes: Prefixes) -> list[Any]:
+        found = self._model.logits(prefixes)
+        return [
+            NodeScores(self._processors, nodes, logits)
+            for nodes, logits in zip(self._nodes(prefixes), found, strict=True)
+        ]
+
+
+def _joined(logits: list[Any]) -> Any:
+    """Put the logits of all rows, (m, V) each, below each other."""
+    import torch
+
+    found = [own for own in logits if len(own)]
+    return torch.cat(found) if isinstance(found[0], torch.Tensor) else np.concatenate(found)

@@ -1,0 +1,248 @@
+"""Bad input of analyses."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mdsd
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
+
+from .rows import Row, Values, rows
+from .values import (
+    COUNTS,
+    INF,
+    ITERATIONS,
+    NAN,
+    NOT_NUMBERS,
+    PROBS,
+    SEEDS,
+    TARGETS,
+    TOLERANCES,
+    P,
+    Q,
+    names,
+    written,
+)
+
+
+def analysis_rows() -> Iterator[list[Row]]:
+    analysis = mdsd.analysis
+    square = [P, Q, P]
+    second = {
+        kind: ([P, value, Q], "row 1", *words)
+        for kind, (value, *words) in PROBS.items()
+        if kind in ("nan", "negative", "inf", "mass_float64", "all_zero")
+    }
+    chains: Values = {
+        **{kind: PROBS[kind] for kind in NOT_NUMBERS},
+        **second,
+        "vector": (P, "(3,)"),
+        "oblong": ([P, Q], "(2, 3)"),
+        "empty": (np.zeros((0, 0)), "empty"),
+        "other_length": (np.eye(2), "tokens", "2", "3"),
+        "too_few_positions": (np.tile(P, (2, 3, 1)), "(2, 3, 3)", "horizon = 4"),
+        "position_mass": ([square, square, [P, Q, [0.5, 0.6, 0.0]], square], "row 2, 2", "1.1"),
+    }
+    lengths: Values = {"shorter": ([0.5, 0.5], "tokens", "2", "3")}
+    rates: Values = {
+        **{kind: PROBS[kind] for kind in NOT_NUMBERS},
+        "nan": ([0.5, NAN, 0.0], "index 1", "nan"),
+        "negative": ([0.5, 0.0, -0.1], "index 2", "-0.1"),
+        "above_one": ([1.5, 0.0, 0.0], "index 0", "1.5"),
+        "scalar": (0.5, "()"),
+        "cube": (np.zeros((2, 1, 1)), "(2, 1, 1)"),
+    }
+    row_rates: Values = {
+        "row_nan": ([[0.5] * 3, [0.5, NAN, 0.0]], "row 1", "index 1", "nan"),
+        "row_above_one": ([[0.5] * 3, [1.5, 0.0, 0.0]], "row 1", "1.5"),
+    }
+    accept: Values = {
+        **rates,
+        "too_short": ([1.0, 1.0], "(2,)", "(3,)"),
+        "matrix": ([[1.0] * 3], "(1, 3)", "(3,)"),
+    }
+    accept_chain: Values = {
+        **{kind: PROBS[kind] for kind in NOT_NUMBERS},
+        "row_nan": ([[0.5] * 3, [0.5, NAN, 0.0], [0.5] * 3], "row 1", "nan"),
+        "vector": ([1.0] * 3, "(3,)", "(3, 3)"),
+        "positions": (np.zeros((2, 3, 3)), "(2, 3, 3)", "(4, 3, 3)"),
+    }
+    ranks: Values = {
+        **rates,
+        **row_rates,
+        "empty": ([], "(0,)"),
+        "no_ranks": (np.zeros((2, 0)), "(2, 0)"),
+        "sum": ([0.8, 0.7, 0.0], "1.5", "at most 1"),
+        "row_sum": ([[0.5, 0.1, 0.0], [0.8, 0.7, 0.0]], "row 1", "1.5"),
+    }
+    epsilons: Values = {
+        "none": (None, "None"),
+        "number": (0.1, "0.1"),
+        "empty": ([], "[]"),
+        "string": ("0.1", "'0.1'"),
+        "bool": ([True], "True"),
+        "nested": ([[0.1]], "[[0.1]]"),
+        "negative": ([0.0, -0.1], "[1]", "-0.1"),
+        "nan": ([NAN], "[0]", "nan"),
+        "inf": ([0.1, INF], "[1]", "inf"),
+        "ragged": ([[0.1], [0.1, 0.2]],),
+    }
+    limits = {kind: value for kind, value in COUNTS.items() if kind != "inf"}
+    limits["minus_inf"] = (-INF, "-inf")
+    sizes: Values = {
+        "none": (None, "NoneType"),
+        "number": (3, "int"),
+        "empty": ([], "empty"),
+        "limit": ([1, INF], "[1]", "inf"),
+        "string": ("23", "[0]", "'2'"),
+        **{f"of_{kind}": ([2, value], "[1]", *words) for kind, (value, *words) in COUNTS.items()},
+    }
+    redraws = names("residual", optimum="'optimal'")
+    costs: Values = {
+        **written(-0.1, "1", True, 1j),
+        "nan": (NAN, "nan"),
+        "inf": (INF, "inf"),
+        "none": (None, "None"),
+        "list": ([1.0], "[1.0]"),
+    }
+    tables: Values = {
+        "empty_table": ({}, "empty"),
+        "table_of_zero": ({0: 1.0}, "0", "integer >= 1"),
+        "negative_in_table": ({1: 1.0, 2: -2.0}, "[2]", "-2.0"),
+        "short_table": ({2: 1.0, 9: 2.0}, "2 tokens", "1"),
+        "bad_function": (lambda tokens: NAN, "nan"),
+    }
+    trees: Values = {
+        "none": (None, "None"),
+        "empty": ([], "empty"),
+        "zero": ([2, 0], "[1]", "0"),
+        "wide": ([4], "3 ranks", "4 children"),
+    }
+    accepted: Values = {
+        "none": (None, "None"),
+        "number": (1, "1"),
+        "empty": ([], "[]"),
+        "float": ([1.0, 2.0], "[1.0, 2.0]"),
+        "bool": ([True, False], "True"),
+        "matrix": ([[1, 2]], "[[1, 2]]"),
+        "negative": ([0, -1], "[1]", "-1"),
+        "too_large": ([3, 4], "[1]", "4", "0..3"),
+        "ragged": ([[1], [1, 2]],),
+    }
+    by_num_drafts: Values = {
+        **rates,
+        **row_rates,
+        "empty": ([], "(0,)"),
+        "other_depth": ([[0.5, 0.5]], "(1, 2)", "(N, 3)"),
+    }
+    rejection_laws: Values = {**PROBS, **lengths}
+    nodes: Values = {**COUNTS, "too_many": (100_001, "100001", "100000")}
+
+    wrong_law = InvalidDistributionError
+    refused = InvalidArgumentError
+    checks: dict[str, tuple[type[MdsdError], Values]] = {
+        "target_chain": (wrong_law, chains),
+        "draft_chain": (wrong_law, chains),
+        "initial": (wrong_law, {**PROBS, **lengths}),
+        "horizon": (refused, COUNTS),
+        "batch_size": (refused, limits),
+        "batch_sizes": (refused, sizes),
+        "runs": (refused, {**COUNTS, **written(1)}),
+        "rng": (refused, SEEDS),
+        "target_probs": (wrong_law, TARGETS),
+        "draft_probs": (wrong_law, {**PROBS, **lengths}),
+        "accept_probs": (refused, accept),
+        "rejection_law": (wrong_law, {k: v for k, v in rejection_laws.items() if k != "none"}),
+        "tolerance": (refused, TOLERANCES),
+        "epsilon": (refused, TOLERANCES),
+        "epsilons": (refused, epsilons),
+        "redraw": (refused, redraws),
+        "prefixes": (refused, names("draft", outputs="'output'")),
+        "acceptance_by_depth": (refused, {**rates, "matrix": ([[0.5]], "(1, 1)")}),
+        "acceptance": (refused, {**costs, "above_one": (1.5, "1.5")}),
+        "acceptance_by_rank": (refused, ranks),
+        "acceptance_by_num_drafts": (refused, by_num_drafts),
+        "accepted": (refused, accepted),
+        "depth": (refused, COUNTS),
+        "tree": (refused, trees),
+        "draft_cost": (refused, {**costs, **tables}),
+        "verification_cost": (refused, {**costs, "table": ({1: 1.0}, "{1: 1.0}")}),
+        "target_cost": (refused, {**costs, **tables, "zero": (0.0, "0.0")}),
+        "layout": (refused, names("forest", tre="'tree'")),
+        "node_budget": (refused, nodes),
+        "max_depth": (refused, ITERATIONS),
+        "max_branching": (refused, ITERATIONS),
+    }
+    usual: dict[str, Any] = {
+        "target_chain": square,
+        "draft_chain": [Q, P, Q],
+        "horizon": 4,
+        "initial": P,
+        "batch_sizes": [1, 2],
+        "batch_size": 2,
+        "runs": 10,
+        "rng": 0,
+        "target_probs": P,
+        "draft_probs": Q,
+        "accept_probs": [1.0, 0.5, 0.5],
+        "epsilon": 0.1,
+        "epsilons": [0.0, 0.1],
+        "acceptance_by_depth": [0.5, 0.4],
+        "acceptance": 0.5,
+        "depth": 3,
+        "acceptance_by_rank": [0.5, 0.2, 0.1],
+        "acceptance_by_num_drafts": [0.5, 0.6],
+        "accepted": [0, 3, 1],
+        "tree": [2, 1],
+        "draft_cost": 0.1,
+        "node_budget": 4,
+    }
+    special: dict[tuple[str, str], tuple[type[MdsdError], Values]] = {
+        ("simulate_rejections", "batch_size"): (refused, COUNTS),
+        ("simulate_batch_rejections", "batch_size"): (refused, COUNTS),
+        ("assess_acceptance_on_chain", "accept_probs"): (refused, accept_chain),
+        ("iid_expected_tokens", "depth"): (
+            refused,
+            {kind: value for kind, value in COUNTS.items() if kind != "0"},
+        ),
+    }
+    tried: set[int] = set()
+    for call in analysis.__all__:
+        function = getattr(analysis, call)
+        if isinstance(function, type):
+            continue
+        parameters = inspect.signature(function).parameters
+        given = {
+            name: usual[name]
+            for name, each in parameters.items()
+            if each.default is each.empty or name in ("runs", "rng")
+        }
+        for parameter in parameters:
+            error, values = special.get((call, parameter), checks[parameter])
+            # One reader serves all functions: all of a table once, then every eighth of it.
+            kinds = list(values)[:: 8 if id(values) in tried else 1]
+            tried.add(id(values))
+            for kind in kinds:
+                # A tree with more children than ranks lacks acceptances.
+                named = "acceptance_by_rank" if kind == "wide" else parameter
+                yield rows(
+                    f"analysis.{call}",
+                    parameter,
+                    lambda v, f=function, g=given, p=parameter: f(**{**g, p: v}),
+                    error,
+                    {kind: values[kind]},
+                    named=named,
+                )
+
+
+ROWS = [row for made in analysis_rows() for row in made]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_bad_input_is_refused(row):
+    row.check()

@@ -1,0 +1,153 @@
+"""Every argument of every public callable has rows, or a reason to have none."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import mdsd
+
+from .calls import DRAFTS
+
+CHECKED = "given by the library: called with arrays that were checked before"
+RECORD = "a record that the library fills in; nobody else has to make one"
+ANY_OBJECT = "any object is a fair question; the answer is False"
+ABSTRACT = "abstract: the classes derived from it are covered"
+TEST_HELPER = "covered in tests/mdsd/test_testing.py"
+
+DRAFT_CLASSES = ("DraftDistribution", *DRAFTS)
+VERIFIER_CLASSES = (
+    "Verifier",
+    *(type(mdsd.get_verifier(name)).__name__ for name in mdsd.verifier_names()),
+)
+EXEMPT: dict[tuple[str, str], str] = {
+    **{(f"{name}.is_possible", "draft_token_ids"): CHECKED for name in DRAFT_CLASSES},
+    **{(f"{name}.prefix_order", "target_probs"): CHECKED for name in DRAFT_CLASSES},
+    **{(f"{name}.best_prefix", "target_probs"): CHECKED for name in DRAFT_CLASSES},
+    **{(f"{name}.grouped_laws", "target_probs"): CHECKED for name in DRAFT_CLASSES},
+    **{(f"{name}.supports", "draft"): ANY_OBJECT for name in VERIFIER_CLASSES},
+    ("DraftDistribution.hit_probs", "order"): ABSTRACT,
+    ("DraftDistribution.sample", "rng"): ABSTRACT,
+    ("DraftDistribution.sample", "size"): ABSTRACT,
+    ("DraftDistribution.prob", "draft_token_ids"): ABSTRACT,
+    ("Verifier.plan", "target_probs"): ABSTRACT,
+    ("Verifier.plan", "draft"): ABSTRACT,
+    ("Verifier.num_uniforms", "draft"): ABSTRACT,
+    ("Plan", "target_probs"): CHECKED,
+    ("Plan", "draft"): CHECKED,
+    ("decoding.NGramModel.logits", "prefixes"): CHECKED,
+    ("decoding.MappedModel.logits", "prefixes"): CHECKED,
+    ("decoding.Model.logits", "prefixes"): ABSTRACT,
+    ("datasets.Source", "args"): ABSTRACT,
+    ("datasets.Source", "kwargs"): ABSTRACT,
+    ("decoding.Model", "args"): ABSTRACT,
+    ("decoding.Model", "kwargs"): ABSTRACT,
+}
+RECORDS = (
+    "AcceptanceBound",
+    "AcceptanceInterval",
+    "BatchVerification",
+    "Verification",
+    "analysis.AcceptRule",
+    "analysis.AcceptanceAssessment",
+    "analysis.BatchImprovement",
+    "analysis.BestDepth",
+    "analysis.BestNumDrafts",
+    "analysis.MeasuredAcceptance",
+    "analysis.ParetoFront",
+    "analysis.SimulatedFront",
+    "analysis.SimulatedRejections",
+    "analysis.TreePlan",
+    "datasets.Dataset",
+    "datasets.LoggedPosition",
+    "datasets.TopLogprobs",
+    "decoding.DecodeResult",
+    "decoding.DecodeSeconds",
+    "decoding.EmbeddedPair",
+    "studies.BoundRow",
+    "studies.CaptureSummary",
+    "studies.CompareRow",
+    "studies.IntervalRow",
+    "studies.Missing",
+    "studies.StudyRow",
+    "testing.Instance",
+)
+
+
+def public_callables() -> Iterator[tuple[str, Any]]:
+    """Walk over what `mdsd` and its public modules export, each thing under its shortest name."""
+    seen: set[int] = set()
+    modules = [(name, getattr(mdsd, name)) for name in mdsd.__all__]
+    folders = [("", mdsd), *((f"{n}.", m) for n, m in modules if isinstance(m, ModuleType))]
+    for prefix, module in folders:
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if isinstance(thing, ModuleType) or not callable(thing) or id(thing) in seen:
+                continue
+            seen.add(id(thing))
+            yield f"{prefix}{name}", thing
+
+
+def public_parameters() -> Iterator[tuple[str, str]]:
+    for name, thing in public_callables():
+        if isinstance(thing, type) and issubclass(thing, BaseException):
+            continue
+        found = {name: inspect.signature(thing)}
+        if isinstance(thing, type):
+            for method, function in inspect.getmembers(thing, callable):
+                if not method.startswith("_"):
+                    found[f"{name}.{method}"] = inspect.signature(function)
+        for call, signature in found.items():
+            yield from (
+                (call, parameter) for parameter in signature.parameters if parameter != "self"
+            )
+
+
+PUBLIC = list(dict.fromkeys(public_parameters()))
+EXEMPT |= {part: TEST_HELPER for part in PUBLIC if part[0].startswith("testing.")}
+MODULES = [
+    import_module(f"{__package__}.{path.stem}")
+    for path in sorted(Path(__file__).parent.glob("test_*.py"))
+    if path.name not in (Path(__file__).name, "test_files.py")  # which has no rows, but files
+]
+ROWS = [row for module in MODULES for row in module.ROWS]
+COVERED = {(row.call, row.parameter) for row in ROWS}
+
+
+def is_settled(call: str, parameter: str, covered: set[tuple[str, str]]) -> bool:
+    """Tell whether an argument has rows or a reason to have none, and not both."""
+    if call in RECORDS:
+        return True
+    return ((call, parameter) in covered) != ((call, parameter) in EXEMPT)
+
+
+@pytest.mark.parametrize(("call", "parameter"), PUBLIC, ids=lambda part: part)
+def test_every_parameter_is_covered(call, parameter):
+    assert is_settled(call, parameter, COVERED)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.split(".")[-1])
+def test_rows_left_out_are_noticed(module):
+    left_out = {(row.call, row.parameter) for row in module.ROWS}
+    unsettled = {part for part in PUBLIC if not is_settled(*part, COVERED - left_out)}
+    assert unsettled == left_out
+
+
+def test_an_argument_that_is_new_is_noticed():
+    assert not is_settled("acceptance_bound", "unheard_of", COVERED)
+
+
+def test_no_row_is_about_something_else():
+    assert (COVERED | set(EXEMPT)) - set(PUBLIC) == set()
+
+
+def test_ids_are_distinct():
+    repeated = Counter(str(row) for row in ROWS) - Counter({str(row) for row in ROWS})
+    assert sorted(repeated) == []
