@@ -18,7 +18,14 @@ from mdsd.drafts.with_replacement import WithReplacement
 from mdsd.drafts.without_replacement import WithoutReplacement
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["ENTRY_POINT_GROUP", "Draft", "default_kinds", "draft_names", "read_kind"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "Draft",
+    "default_kinds",
+    "draft_names",
+    "example_kinds",
+    "read_kind",
+]
 
 ENTRY_POINT_GROUP = "mdsd.drafts"
 
@@ -59,6 +66,18 @@ def draft_names() -> tuple[str, ...]:
 def default_kinds() -> tuple[DraftKind, ...]:
     """Give the kinds that have no options to choose."""
     return tuple(each.kind() for each in _registry().values() if not each.options)
+
+
+def example_kinds(num_drafts: int) -> tuple[DraftKind, ...]:
+    """Give kinds of every class that draft n tokens, some for each class with options.
+
+    Examples
+    --------
+    >>> any(kind.name == "spechub" for kind in example_kinds(3))
+    False
+    """
+    found = (kind for each in _registry().values() for kind in each.example_kinds(num_drafts))
+    return tuple(kind for kind in found if kind.refusal(num_drafts) is None)
 
 
 def read_kind(draft: Draft) -> DraftKind:

@@ -17,7 +17,6 @@ from mdsd.decoding.layouts import _inputs as inputs
 from mdsd.decoding.layouts._inputs import PADDING, Places, ProbRows
 from mdsd.drafts import DraftKind
 from mdsd.errors import InvalidTokenError
-from mdsd.verifiers import SingleDraftVerifier
 
 __all__ = ["Chains", "draws_one"]
 
@@ -139,7 +138,7 @@ class Chains:
             return inputs.one_hot_rows(drafts, self.target)
         self.drafted.check(places)
         rows = self.drafted.take(places)
-        if SingleDraftVerifier().supports(self.kind.example(1)):
+        if self.kind.draft_type.declared:  # its only token is drawn from the output itself
             chances = self.drafted.entries((*places, drafts))
         else:
             host, count = to_host(rows), range(len(drafts))

@@ -234,7 +234,7 @@ class TreeSteps:
             self.target.take(siblings.places),
             self._rows(siblings),
             siblings.ids,
-            draft=siblings.kind.label,
+            draft=siblings.kind,
             verifier=verifier,
             uniforms=uniforms,
         )
