@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mdsd._arguments import check_whole
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import FloatArray
 from mdsd.errors import InvalidDistributionError
@@ -35,10 +35,6 @@ class ChainPair(FrozenArrays):
     draft: FloatArray
     initial: FloatArray
     horizon: int
-
-    def __post_init__(self) -> None:
-        for array in (self.target, self.draft, self.initial):
-            frozen(array)
 
     def stretches(self, *more: FloatArray) -> Iterator[tuple[tuple[FloatArray, ...], int]]:
         """Walk through the positions in stretches over which no matrix changes.

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from mdsd._arguments import read_array, row_name
+from mdsd._arguments import read_numbers
 from mdsd._probabilities import is_bfloat16_tensor
 from mdsd._typing import FloatArray
-from mdsd.errors import InvalidArgumentError
 
 __all__ = ["read_rates"]
 
@@ -47,20 +44,5 @@ def read_rates(
     """
     if is_bfloat16_tensor(values):
         values = values.float()  # numpy has no such type; every bfloat16 is a float32
-    array = read_array(values, name, InvalidArgumentError)
-    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
-        raise InvalidArgumentError(
-            f"{name} holds {array.dtype.name} values; expected numbers in [0, 1]"
-        )
-    if not fits(array.shape):
-        raise InvalidArgumentError(f"{name} has shape {array.shape}; expected {expected}")
-    with np.errstate(over="ignore"):
-        rates = array.astype(np.float64)
-    outside = ~((rates >= 0.0) & (rates <= 1.0))
-    if outside.any():
-        *row, column = index = tuple(np.argwhere(outside)[0])
-        raise InvalidArgumentError(
-            f"{row_name(name, row)}: index {column} is {float(rates[index])!r}; "
-            "expected numbers in [0, 1]"
-        )
-    return rates
+    rates = read_numbers(values, name, fits, expected, closed=True)
+    return rates.copy()

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mdsd._random import generator
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import ChainPair
 from mdsd.analysis._simulation import RowSampler, blocks, mean_and_stderr
@@ -18,20 +17,10 @@ from mdsd.analysis.rules import (
     rejection_probabilities,
 )
 
-__all__ = ["Prefixes", "RuleOnChain", "SimulatedRule", "read_accept_chain"]
+__all__ = ["Prefixes", "RuleOnChain", "read_accept_chain"]
 
 Prefixes = Literal["output", "target"]
 """Whose tokens a position follows: those that the rule emitted, or those of the target."""
-
-
-@dataclass(frozen=True)
-class SimulatedRule:
-    """Means and standard errors of a simulated rule, over all positions together."""
-
-    rejections: float
-    rejections_stderr: float
-    total_variation: float
-    total_variation_stderr: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +61,20 @@ class RuleOnChain:
                 law = law @ kernel
         return rejections, distance
 
-    def simulated(self, runs: int, rng: Any) -> SimulatedRule:
+    def simulated(self, runs: int, stream: np.random.Generator) -> tuple[float, ...]:
         """Simulate the rule on the tokens that it emits.
+
+        Returns
+        -------
+        tuple of float
+            Rejections and their standard error, distance from the target and its standard error,
+            over all positions together.
 
         Notes
         -----
         With A the set of tokens that a position emits too often, its distance from the target is
         the probability of A under the output less that under the target; the first is counted.
         """
-        stream = generator(rng, "study")
         start = RowSampler(self.pair.initial[np.newaxis])
         rejections, distances = [], []
         for block in blocks(runs):
@@ -102,7 +96,7 @@ class RuleOnChain:
                     distance += often[rows, tokens] - share[rows]
             rejections.append(rejected)
             distances.append(distance)
-        return SimulatedRule(
+        return (
             *mean_and_stderr(np.concatenate(rejections)),
             *mean_and_stderr(np.concatenate(distances)),
         )

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from mdsd._arguments import check_whole
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._random import RandomSource, generator
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.analysis._chains import ChainPair, read_chain_pair
@@ -33,7 +33,6 @@ from mdsd.analysis._simulation import (
     RowSampler,
     SimulatedRejections,
     blocks,
-    check_runs,
 )
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers.base import residual_or_target
@@ -186,10 +185,6 @@ class BatchImprovement(FrozenArrays):
     single: float
     limit: float
 
-    def __post_init__(self) -> None:
-        for array in (self.batch_sizes, self.rejections, self.saved, self.ratio):
-            frozen(array)
-
 
 def batch_improvement(
     target_chain: Any,
@@ -310,7 +305,7 @@ def simulate_batch_rejections(
     True
     """
     size = int(check_batch_size(batch_size))
-    count = check_runs(runs)
+    count = check_whole("runs", runs, 2)
     pair = read_chain_pair(target_chain, draft_chain, horizon, initial)
     stream = generator(rng, "study")
     tally = RejectionTally(pair.horizon)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from mdsd._arguments import check_whole
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
 from mdsd.analysis.tokens import read_acceptance_by_rank
 from mdsd.trees import MAX_NODES, TreeShape
@@ -47,9 +47,6 @@ class TreePlan(FrozenArrays):
     tree: TreeShape
     expected_tokens: float
     tokens_by_budget: FloatArray
-
-    def __post_init__(self) -> None:
-        frozen(self.tokens_by_budget)
 
 
 def plan_tree(

@@ -62,10 +62,6 @@ class AcceptRule(FrozenArrays):
     rejection_probability: float
     total_variation: float
 
-    def __post_init__(self) -> None:
-        for array in (self.accept_probs, self.rejection_law, self.output_law):
-            frozen(array)
-
 
 def accept_rule(
     target_probs: Any, draft_probs: Any, accept_probs: Any, rejection_law: Any = None

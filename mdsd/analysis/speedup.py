@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mdsd._arguments import check_name, check_number, check_whole
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray
 from mdsd.analysis._costs import Cost, read_cost
 from mdsd.analysis._rates import read_rates
@@ -187,10 +187,6 @@ class BestDepth(FrozenArrays):
     tokens: FloatArray
     speedups: FloatArray
 
-    def __post_init__(self) -> None:
-        frozen(self.tokens)
-        frozen(self.speedups)
-
 
 def best_depth(
     acceptance_by_depth: Any,
@@ -255,10 +251,6 @@ class BestNumDrafts(FrozenArrays):
     speedup: float
     tokens: FloatArray
     speedups: FloatArray
-
-    def __post_init__(self) -> None:
-        frozen(self.tokens)
-        frozen(self.speedups)
 
 
 def best_num_drafts(

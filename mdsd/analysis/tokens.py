@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mdsd._arguments import check_whole, read_array, read_number, row_name, shown
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
 from mdsd.analysis._rates import read_rates
 from mdsd.errors import InvalidArgumentError
@@ -203,10 +203,6 @@ class MeasuredAcceptance(FrozenArrays):
     steps_by_depth: IntArray
     tokens: float
     tokens_stderr: float
-
-    def __post_init__(self) -> None:
-        frozen(self.acceptance_by_depth)
-        frozen(self.steps_by_depth)
 
 
 def measure_acceptance(accepted: Any, depth: int) -> MeasuredAcceptance:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mdsd._arguments import check_number
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import read_chain_pair
 from mdsd.analysis._rule_chains import RuleOnChain, read_accept_chain
@@ -49,9 +49,6 @@ class AcceptanceAssessment(FrozenArrays):
     rejections: float
     least_total_variation: float
     excess_rejections: float
-
-    def __post_init__(self) -> None:
-        frozen(self.rejection_law)
 
 
 def assess_acceptance(

@@ -28,7 +28,7 @@ from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError, InvalidTokenError
 from mdsd.verifiers import Verifier, get_verifier
 
-__all__ = ["BatchVerification", "verify_batch"]
+__all__ = ["BatchVerification", "verify_batch", "verify_one"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,6 +235,51 @@ def _verify_on_host(
     matches = ids == tokens[:, np.newaxis]
     index = np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
     return tokens, index.astype(np.int64)
+
+
+def verify_one(
+    verifier: Verifier,
+    target_probs: FloatArray,
+    draft: DraftDistribution,
+    draft_token_ids: IntArray,
+    rng: np.random.Generator,
+) -> int:
+    """Verify drafts that were drawn a moment ago: compiled, where that does without a plan.
+
+    Parameters
+    ----------
+    verifier : Verifier
+        Supports `draft`.
+    target_probs : ndarray of float64, shape (V,)
+        Checked.
+    draft : DraftDistribution
+    draft_token_ids : ndarray of int64, shape (n,)
+        Drawn from it.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    int
+        The emitted token: that of the verifier's plan.
+    """
+    numbers = rng.random((1, verifier.num_uniforms(draft)))
+    tokens = np.full(1, -1, dtype=np.int64)
+    kernel = _kernel(verifier, draft)
+    if kernel is not None:
+        target = _one_row(target_probs)
+        # Several models, or none: the rule asks for the target alone.
+        drafted = _one_row(np.atleast_2d(getattr(draft, "draft_probs", target_probs))[0])
+        _run(kernel, target, drafted, draft_token_ids[np.newaxis], numbers, tokens)
+    if tokens[0] < 0:
+        plan = verifier.plan(target_probs, draft)
+        return int(plan.verify(draft_token_ids, uniforms=numbers[0]).token_id)
+    return int(tokens[0])
+
+
+def _one_row(probs: FloatArray) -> BatchProbs:
+    rows = np.ascontiguousarray(probs)[np.newaxis].view()
+    rows.setflags(write=False)
+    return BatchProbs(rows, rows, rows.sum(axis=1), np.count_nonzero(rows, axis=1))
 
 
 def _count_drafts(draft_token_ids: Any, kind: DraftKind) -> int:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mdsd._arguments import one_line, row_name, shown
+from mdsd._arguments import one_line, refuse_entries, shown
 from mdsd._files import as_path, path_name
 from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array, check_probs
@@ -202,12 +202,8 @@ def _check_probs(probs: AnyArray, label: str) -> FloatArray:
 
 def _check_logits(logits: AnyArray, label: str) -> FloatArray:
     wide = np.array(as_float_array(logits, label)[0], dtype=np.float64)
-    for bad, value in ((np.isnan(wide), "nan"), (wide == np.inf, "inf")):
-        if bad.any():
-            row, column = np.argwhere(bad)[0]
-            raise InvalidDistributionError(
-                f"{label} row {row}: index {column} is {value}; logits are finite or -inf"
-            )
+    for bad in (np.isnan(wide), wide == np.inf):
+        refuse_entries(label, wide, bad, "logits are finite or -inf", InvalidDistributionError)
     masked = np.flatnonzero((wide == -np.inf).all(axis=1))
     if len(masked):
         raise InvalidDistributionError(
@@ -240,14 +236,10 @@ def _extra(
             f"{path}: {key} has shape {values.shape} of {values.dtype}; "
             f"expected {default.shape} of {default.dtype}"
         )
-    whole = default.dtype.kind == "i"
-    low, high, expected = _ID_RANGE if whole else _MASS_RANGE
+    low, high, expected = _ID_RANGE if default.dtype.kind == "i" else _MASS_RANGE
     if values is not default and not (values.min() >= low and values.max() <= high):
-        *row, column = index = tuple(np.argwhere(~((values >= low) & (values <= high)))[0])
-        raise InvalidArgumentError(
-            f"{path}: {row_name(key, row)}: index {column} is {values[index].item()!r}; "
-            f"expected {expected}"
-        )
+        outside = ~((values >= low) & (values <= high))
+        refuse_entries(f"{path}: {key}", values, outside, f"expected {expected}")
     # No copy: the default ids are one row seen N times, and N copies of 150,000 ids are not small.
     return frozen(values.astype(default.dtype, copy=False))
 

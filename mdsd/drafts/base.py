@@ -66,7 +66,8 @@ class DraftDistribution(ABC):
     words : str
         What drafting so is called in a message.
     options : tuple of str
-        Names of what `from_probs` takes besides output distributions and n.
+        Names of what `from_probs` takes besides output distributions and n, and of attributes that
+        hold it.
     distinct : bool
         Whether the tokens of a step always differ, so that it takes n tokens to draw.
     one_model_each : bool
@@ -127,6 +128,11 @@ class DraftDistribution(ABC):
             If an option is missing, not known or out of range.
         """
         return make_kind(cls, options)
+
+    @property
+    def own_kind(self) -> DraftKind:
+        """The kind of this draft."""
+        return DraftKind(type(self), tuple((name, getattr(self, name)) for name in self.options))
 
     @classmethod
     def check_options(cls, **options: Any) -> dict[str, Any]:

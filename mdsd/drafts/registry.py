@@ -23,6 +23,7 @@ __all__ = [
     "Draft",
     "default_kinds",
     "draft_names",
+    "draft_types",
     "example_kinds",
     "read_kind",
 ]
@@ -63,9 +64,14 @@ def draft_names() -> tuple[str, ...]:
     return tuple(_registry())
 
 
+def draft_types() -> tuple[type[DraftDistribution], ...]:
+    """Give the classes of `draft_names`."""
+    return tuple(_registry().values())
+
+
 def default_kinds() -> tuple[DraftKind, ...]:
     """Give the kinds that have no options to choose."""
-    return tuple(each.kind() for each in _registry().values() if not each.options)
+    return tuple(each.kind() for each in draft_types() if not each.options)
 
 
 def example_kinds(num_drafts: int) -> tuple[DraftKind, ...]:
@@ -76,7 +82,7 @@ def example_kinds(num_drafts: int) -> tuple[DraftKind, ...]:
     >>> any(kind.name == "spechub" for kind in example_kinds(3))
     False
     """
-    found = (kind for each in _registry().values() for kind in each.example_kinds(num_drafts))
+    found = (kind for each in draft_types() for kind in each.example_kinds(num_drafts))
     return tuple(kind for kind in found if kind.refusal(num_drafts) is None)
 
 

@@ -59,21 +59,6 @@ class Space:
         """Distance from 1 to the next number of type `real`."""
         return 2.0**-52 if self.is_double else 2.0**-23
 
-    # Numbers that meet an array as the argument of a function are made on the device. One that
-    # comes from the host would be copied there, and the copy waited for.
-
-    def number(self, value: float) -> Any:
-        """Make a number of type `real` on the device."""
-        return self.xp.full((), value, dtype=self.real, device=self.device)
-
-    def whole(self, value: int) -> Any:
-        """Make an integer on the device."""
-        return self.xp.full((), value, dtype=self.xp.int64, device=self.device)
-
-    def places(self, count: int) -> Any:
-        """Make the integers ``0 .. count - 1`` on the device."""
-        return self.xp.arange(count, dtype=self.xp.int64, device=self.device)
-
     def zeros(self, *shape: int) -> Any:
         """Make zeros of type `real` on the device."""
         return self.xp.zeros(shape, dtype=self.real, device=self.device)

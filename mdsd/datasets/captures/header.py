@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mdsd._arguments import check_whole, one_line, read_json_object, shown
+from mdsd._frozen import FrozenArrays
 from mdsd.datasets.dataset import check_model_names
 from mdsd.errors import InvalidArgumentError
 
@@ -19,7 +20,7 @@ _FIELDS = ("target", "draft_models", "vocab_size", "tokenizer_hash", "top_k", "p
 
 
 @dataclass(frozen=True)
-class CaptureHeader:
+class CaptureHeader(FrozenArrays):
     """What a capture is a capture of; the same for all its shards.
 
     Parameters
@@ -77,10 +78,6 @@ class CaptureHeader:
         object.__setattr__(self, "top_k", top_k)
         provenance = MappingProxyType(read_json_object("provenance", self.provenance))
         object.__setattr__(self, "provenance", provenance)
-
-    def __reduce__(self) -> tuple[type[CaptureHeader], tuple[Any, ...]]:
-        # A read-only mapping cannot be pickled.
-        return type(self), (*(getattr(self, name) for name in _FIELDS[:-1]), dict(self.provenance))
 
 
 def header_to_json(header: CaptureHeader) -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import cast
-
-import numpy as np
 
 from mdsd._random import draw_tokens, generator
 from mdsd.filters import probs_from_logits
@@ -45,9 +42,7 @@ def continuation(
     list of int
         The new tokens; an end token is the last.
     """
-    base = cast(np.random.SeedSequence, generator(seed, "capture").bit_generator.seed_seq)
-    key = (*base.spawn_key, number)
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+    rng = generator(seed, "capture", number)
     text = list(prompt)
     while len(text) < len(prompt) + max_new_tokens:
         logits = reader.logits(text, len(text) - 1, len(text))[0]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mdsd.batch._inputs import DISTINCT
 from mdsd.drafts import (
     GreedyDraft,
     IndependentDrafts,
@@ -14,6 +13,7 @@ from mdsd.drafts import (
     TopKDraft,
     WithoutReplacement,
     WithReplacement,
+    read_kind,
 )
 from mdsd.studies.positions import Case, applies
 
@@ -46,7 +46,7 @@ class Construction:
     @property
     def draws_distinct(self) -> bool:
         """Whether the drafts of a step differ, so that it takes n tokens to draw."""
-        return self.draft in DISTINCT
+        return read_kind(self.draft).distinct
 
     @property
     def label(self) -> str:

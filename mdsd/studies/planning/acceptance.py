@@ -15,8 +15,7 @@ from mdsd._arguments import check_name, check_whole, shown
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._typing import FloatArray
 from mdsd.datasets import Dataset
-from mdsd.decoding.laws import node_law
-from mdsd.drafts import WithoutReplacement, WithReplacement
+from mdsd.drafts import WithoutReplacement, WithReplacement, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.positions import Progress, Visit, visits
 from mdsd.studies.settings import Settings, compare_settings
@@ -316,7 +315,9 @@ def measured_acceptance(
 
 def _shares(visit: Visit, settings: MeasuringSettings) -> FloatArray:
     """Share of the draws at a position that accept each rank."""
-    law = node_law(visit.case.draft, cast(Any, visit.draft).draft_probs, settings.ranks)
+    law = read_kind(visit.case.draft).make_at_most(
+        cast(Any, visit.draft).draft_probs, settings.ranks
+    )
     sequence = np.random.SeedSequence(settings.study.seed, spawn_key=(visit.position,))
     rng = np.random.default_rng(sequence)
     plan = RRSVerifier().plan(visit.target_probs, law)
