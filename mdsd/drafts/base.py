@@ -176,6 +176,11 @@ class DraftDistribution(ABC):
         """Tokens that are drafted whatever chance does: so many of the most likely."""
         return 0
 
+    @classmethod
+    def example_kinds(cls, num_drafts: int) -> tuple[DraftKind, ...]:
+        """Give kinds of n drafts to try code on; a class with options says with which ones."""
+        return () if cls.options else (cls.kind(),)
+
     @abstractmethod
     def sample(self, rng: RandomSource, size: int | None = None) -> IntArray:
         """Draw the draft tokens of one step, or of `size` independent steps.

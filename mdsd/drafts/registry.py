@@ -19,6 +19,7 @@ __all__ = [
     "default_kinds",
     "draft_names",
     "draft_types",
+    "example_kinds",
     "read_kind",
 ]
 
@@ -57,6 +58,18 @@ def draft_types() -> tuple[type[DraftDistribution], ...]:
 def default_kinds() -> tuple[DraftKind, ...]:
     """Give the kinds that have no options to choose."""
     return tuple(each.kind() for each in draft_types() if not each.options)
+
+
+def example_kinds(num_drafts: int) -> tuple[DraftKind, ...]:
+    """Give kinds of every class that draft n tokens, some for each class with options.
+
+    Examples
+    --------
+    >>> any(kind.name == "spechub" for kind in example_kinds(3))
+    False
+    """
+    found = (kind for each in draft_types() for kind in each.example_kinds(num_drafts))
+    return tuple(kind for kind in found if kind.refusal(num_drafts) is None)
 
 
 def read_kind(draft: Draft) -> DraftKind:
