@@ -85,8 +85,9 @@ study-page:
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python tools/fuzz.py --workers $(WORKERS)
 
-# What `test` and `test-torch` need, for an installation of both at once (make -j 2).
-environments: $(VENV)/.installed-dev $(TORCH_VENV)/.installed
+# For make -j 2: what takes long to install, at once. Two editable installations of one checkout
+# would write the same files, so the rest of the second environment waits for test-torch.
+environments: $(VENV)/.installed-dev $(TORCH_VENV)/.created
 
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'mdsd needs Python 3.11 or newer: make PYTHON=...')"
@@ -101,8 +102,12 @@ $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(VENV)/.installed $@
 
-$(TORCH_VENV)/.installed: pyproject.toml
+$(TORCH_VENV)/.created:
 	$(PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/python -m pip install --quiet "$(TORCH)"
+	touch $@
+
+$(TORCH_VENV)/.installed: $(TORCH_VENV)/.created pyproject.toml
 	$(TORCH_VENV)/bin/python -m pip install --quiet --editable ".[dev,models,peers]" "$(TORCH)"
 	touch $@
 
