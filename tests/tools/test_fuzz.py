@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 
 import mdsd
+from mdsd.testing import CheckFailure
 from mdsd.testing._instances import DraftRecipe
 
 from .. import commands
+from ..verifiers import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 FUZZ = ROOT / "tools" / "fuzz.py"
@@ -121,6 +124,45 @@ def test_bad_arguments(tmp_path):
     done = run(tmp_path, "--instances", "0")
     assert done.returncode == 2
     assert "--instances" in done.stderr
+
+
+# --- the conformance suite ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "failures"), [("flawed:Biased", 1), ("flawed:Right", 0)])
+def test_conformance_is_checked(flawed, name, failures):
+    report = fuzz.run_conformance(3, name)
+    assert report.conformance == 1
+    assert len(report.failures) == failures
+    for failure in report.failures.values():
+        assert "CheckFailure" in failure.what
+        with pytest.raises(CheckFailure):
+            exec(failure.snippet, {})
+
+
+def test_every_verifier_has_its_share_of_seeds(monkeypatch):
+    seen = []
+
+    class AtOnce:
+        def __init__(self, *arguments, **options):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *problem):
+            return None
+
+        def submit(self, task, *arguments):
+            seen.append((task.__name__, *arguments))
+            done = Future()
+            done.set_result(fuzz.Report())
+            return done
+
+    monkeypatch.setattr(fuzz, "ProcessPoolExecutor", AtOnce)
+    fuzz.fuzz(10_000, 7, 1)
+    expected = [("run_conformance", seed, name) for seed in (8, 9) for name in NAMES]
+    assert [task for task in seen if task[0] == "run_conformance"] == expected
 
 
 # --- one chunk in this process -------------------------------------------------------------------
