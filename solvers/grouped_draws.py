@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.groups import TokenGroups, falling_ratio, refined_groups
-from solvers.hitting import MASS_SCALE, arrival_nodes, is_last_node
+from solvers.hitting import MASS_SCALE, arrival_chances, arrival_nodes, is_last_node
 from solvers.polymatroid import OrderLottery
 
 __all__ = ["DrawsSelection", "GroupedDraws", "refined_draws"]
@@ -52,6 +53,29 @@ _STRETCH = 32
 """Tokens or groups handled between two fresh exponentials; each product in between rounds once."""
 
 
+class _Arrivals(NamedTuple):
+    """What is known of the arrivals in G groups at M nodes.
+
+    Attributes
+    ----------
+    masses : ndarray, shape (G,)
+        Rate of each group.
+    times, node_weights : ndarray, shape (M,)
+        The nodes.
+    counts : ndarray, shape (G, n, M)
+        Chance that j tokens of a group have arrived by each node; for a single token that it has
+        not, and that it has.
+    single : ndarray of bool, shape (G,)
+        Which groups are one token.
+    """
+
+    masses: FloatArray
+    times: FloatArray
+    node_weights: FloatArray
+    counts: FloatArray
+    single: BoolArray
+
+
 def _expm1_powers() -> FloatArray:
     """Coefficients of ``expm1(x)**k`` in x, up to `_POWERS` on both sides."""
     series = np.array([0.0] + [1.0 / math.factorial(k) for k in range(1, _POWERS + 1)])
@@ -63,29 +87,6 @@ def _expm1_powers() -> FloatArray:
 
 
 _EXPM1_POWERS = _expm1_powers()
-
-
-@njit(cache=True, fastmath={"contract", "arcp"})
-def _chances(rate: float, times: FloatArray, stay: FloatArray, come: FloatArray) -> None:
-    """Chances that a token has not arrived, and that it has, by each time."""
-    latest = rate * times[-1]
-    # The series of 1 - exp(-x), to the last digit, without a call or a branch for each time.
-    if latest <= 1e-3:
-        for m in range(len(times)):
-            x = rate * times[m]
-            come[m] = x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * (1.0 - x / 4.0 * (1.0 - x / 5.0))))
-            stay[m] = 1.0 - come[m]
-    elif latest <= 0.125:
-        for m in range(len(times)):
-            x = rate * times[m]
-            tail = 1.0 - x / 7.0 * (1.0 - x / 8.0 * (1.0 - x / 9.0 * (1.0 - x / 10.0)))
-            middle = 1.0 - x / 4.0 * (1.0 - x / 5.0 * (1.0 - x / 6.0 * tail))
-            come[m] = x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * middle))
-            stay[m] = 1.0 - come[m]
-    else:
-        for m in range(len(times)):
-            stay[m] = math.exp(-rate * times[m])
-            come[m] = -math.expm1(-rate * times[m])
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
@@ -185,7 +186,7 @@ def _count_arrivals(
                 _add_powers(x, sums)
             else:
                 joined += 1
-                _chances(rates[i], times, stay, come)
+                arrival_chances(rates[i], times, stay, come)
                 _join_token(counts[g, : min(num_draws, joined + 1)], stay, come)
             if sums[1] > _MANY or (sums[1] > 0.0 and i == starts[g + 1] - 1):
                 _count_faint(sums, shares, faint)
@@ -203,17 +204,12 @@ def _fewer_of_all(counts: FloatArray, single: BoolArray) -> float:
 
 
 @njit(cache=True)
-def _reach(
-    order: IntArray,
-    masses: FloatArray,
-    times: FloatArray,
-    node_weights: FloatArray,
-    counts: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
+def _reach(order: IntArray, tables: _Arrivals) -> tuple[FloatArray, FloatArray]:
     """Mass ahead of each group; weight of each node times the chance that none of it has arrived.
 
     That none has arrived is as likely as ``exp(-mass * t)``; most of those are had as products.
     """
+    masses, times, node_weights, counts, _ = tables
     size, width = len(order), len(times)
     ahead, reach = np.empty(size), np.empty((size, width))
     mass = 0.0
@@ -230,16 +226,10 @@ def _reach(
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
-def _prefix_hits(
-    order: IntArray,
-    masses: FloatArray,
-    times: FloatArray,
-    node_weights: FloatArray,
-    counts: FloatArray,
-    single: BoolArray,
-) -> FloatArray:
+def _prefix_hits(order: IntArray, tables: _Arrivals) -> FloatArray:
+    counts, single = tables.counts, tables.single
     size, num_draws, width = len(order), counts.shape[1], counts.shape[2]
-    ahead, reach = _reach(order, masses, times, node_weights, counts)
+    ahead, reach = _reach(order, tables)
     hits = np.zeros(size + 1)
     hits[size] = 1.0
     behind = _nothing_arrived(num_draws, width)
@@ -257,11 +247,7 @@ def _prefix_hits(
 def _add_selection(
     weight: float,
     order: IntArray,
-    masses: FloatArray,
-    times: FloatArray,
-    node_weights: FloatArray,
-    counts: FloatArray,
-    single: BoolArray,
+    tables: _Arrivals,
     selected: FloatArray,
     slot: IntArray,
     around: FloatArray,
@@ -274,8 +260,9 @@ def _add_selection(
     behind it have arrived, and ``drained[slot]`` the same times the mass ahead: all that the order
     has to do with the tokens inside.
     """
+    masses, counts, single = tables.masses, tables.counts, tables.single
     size, num_draws, width = len(order), counts.shape[1], counts.shape[2]
-    ahead, reach = _reach(order, masses, times, node_weights, counts)
+    ahead, reach = _reach(order, tables)
     behind = _nothing_arrived(num_draws, width)
     for k in range(size - 1, -1, -1):
         g = order[k]
@@ -324,7 +311,7 @@ def _select_in_order(
         for m in range(width):
             wait[0, m] = math.exp(-ahead[first] * times[m])
         for i in range(count):
-            _chances(rates[first + i], times, stay[i], come[i])
+            arrival_chances(rates[first + i], times, stay[i], come[i])
             if i > 0:
                 for m in range(width):
                     wait[i, m] = wait[i - 1, m] * stay[i - 1, m]
@@ -371,10 +358,9 @@ def _select_within(
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
-def _group_hits(
-    masses: FloatArray, counts: FloatArray, single: BoolArray, node_weights: FloatArray
-) -> FloatArray:
+def _group_hits(tables: _Arrivals) -> FloatArray:
     """Hits of each group alone, from the arrivals in the groups before it and behind it."""
+    masses, _, node_weights, counts, single = tables
     size, num_draws, width = counts.shape
     before = np.empty(counts.shape)
     joined = _nothing_arrived(num_draws, width)
@@ -430,11 +416,9 @@ class GroupedDraws:
         self.groups = groups
         self._num_draws = num_draws
         self._rates = weights[groups.members] * MASS_SCALE
-        self._masses = np.add.reduceat(self._rates, groups.starts[:-1])
-        self._times, self._node_weights, self._counts = self._tabulate()
+        self._tables = self._tabulate()
 
-    def _tabulate(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Nodes, their weights, and the arrivals of each group at each of them."""
+    def _tabulate(self) -> _Arrivals:
         exponents = np.frexp(self._rates)[1]
         lowest = exponents.min()
         exponents = np.flatnonzero(np.bincount(exponents - lowest)) + float(lowest)
@@ -452,27 +436,21 @@ class GroupedDraws:
             blocks.append((times, node_weights, counts))
             if is_last_node(times[-1], _fewer_of_all(counts, self.groups.single)):
                 break
-        all_times, all_weights, all_counts = zip(*blocks, strict=True)
-        return (
-            np.concatenate(all_times),
-            np.concatenate(all_weights),
-            np.concatenate(all_counts, axis=2),
-        )
+        masses = np.add.reduceat(self._rates, self.groups.starts[:-1])
+        times, weights, counts = (np.concatenate(x, axis=-1) for x in zip(*blocks, strict=True))
+        return _Arrivals(masses, times, weights, counts, self.groups.single)
 
     def first_order(self, target_masses: FloatArray) -> IntArray:
         """Order of the groups by target mass (G,) over mass of the draws, largest first."""
-        return falling_ratio(target_masses, self._masses)
+        return falling_ratio(target_masses, self._tables.masses)
 
     def group_hits(self) -> FloatArray:
         """Probability, (G,), that some draw is in each group."""
-        return _group_hits(self._masses, self._counts, self.groups.single, self._node_weights)
+        return _group_hits(self._tables)
 
     def prefix_hits(self, order: IntArray) -> FloatArray:
         """Probability, (G + 1,), that some draw is in the first k groups of an order."""
-        return _prefix_hits(order, *self._tables())
-
-    def _tables(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, BoolArray]:
-        return self._masses, self._times, self._node_weights, self._counts, self.groups.single
+        return _prefix_hits(order, self._tables)
 
     def select(self, lottery: OrderLottery) -> DrawsSelection:
         """Say with what mass each token is selected by a lottery over orders of the groups."""
@@ -510,7 +488,7 @@ class DrawsSelection:
     """
 
     def __init__(self, draws: GroupedDraws, lottery: OrderLottery) -> None:
-        groups, counts = draws.groups, draws._counts
+        groups, counts = draws.groups, draws._tables.counts
         self._draws = draws
         self._shared = np.flatnonzero(~groups.single)
         self._slot = np.zeros(len(groups), dtype=np.int64)
@@ -519,15 +497,8 @@ class DrawsSelection:
         self._around = np.zeros((len(self._shared), *counts.shape[1:]))
         self._drained = np.zeros_like(self._around)
         for order, weight in zip(lottery.orders, lottery.weights, strict=True):
-            _add_selection(
-                weight,
-                order,
-                *draws._tables(),
-                self._selected,
-                self._slot,
-                self._around,
-                self._drained,
-            )
+            found = self._selected, self._slot, self._around, self._drained
+            _add_selection(weight, order, draws._tables, *found)
 
     def of_group(self, group: int) -> FloatArray:
         """Give the selection masses of the tokens of a group, in its order."""
@@ -537,7 +508,7 @@ class DrawsSelection:
             return self._selected[group : group + 1]
         slot = self._slot[group]
         return _select_within(
-            draws._rates[start:stop], draws._times, self._around[slot], self._drained[slot]
+            draws._rates[start:stop], draws._tables.times, self._around[slot], self._drained[slot]
         )
 
     def of_all(self) -> FloatArray:

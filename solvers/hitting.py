@@ -24,6 +24,8 @@ from solvers._typing import FloatArray, IntArray
 
 __all__ = [
     "MASS_SCALE",
+    "add_node",
+    "arrival_chances",
     "arrival_nodes",
     "is_last_node",
     "mean_token_hit",
@@ -107,6 +109,20 @@ def _expm1_ratio(x: float) -> float:
     return 1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0 * middle))
 
 
+@njit(cache=True, fastmath={"contract", "arcp"})
+def arrival_chances(rate: float, times: FloatArray, stay: FloatArray, come: FloatArray) -> None:
+    """Fill in the chances that a token has not arrived, and that it has, by each time."""
+    if rate * times[-1] <= 0.125:
+        for m in range(len(times)):
+            x = rate * times[m]
+            come[m] = x * _expm1_ratio(-x)
+            stay[m] = 1.0 - come[m]
+    else:
+        for m in range(len(times)):
+            stay[m] = math.exp(-rate * times[m])
+            come[m] = -math.expm1(-rate * times[m])
+
+
 @njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
 def _add_block(
     weights: FloatArray,
@@ -171,31 +187,41 @@ def _add_block(
 
 
 @njit(cache=True)
-def _add_node(
-    weights: FloatArray, num_draws: int, t: float, node_weight: float, hits: FloatArray
-) -> float:
+def add_node(
+    weights: FloatArray,
+    masses: FloatArray,
+    counts: FloatArray,
+    t: float,
+    node_weight: float,
+    hits: FloatArray,
+) -> None:
     """Add one node, with the counts of H and the wait for A kept apart.
 
     For where the chance that nothing has arrived is no number any more: with hundreds of draws, or
     with more than a dozen tokens that are all but certain to have arrived.
+
+    Parameters
+    ----------
+    weights, masses : ndarray, shapes (V,) and (V + 1,)
+        Of each token, and of each prefix.
+    counts : ndarray, shape (n,)
+        Law of the number of arrivals by t behind all of them; filled with that of all arrivals.
+    t, node_weight : float
+    hits : ndarray, shape (V + 1,)
+        What is added to.
     """
-    size = len(weights)
-    counts = np.zeros(num_draws)
-    counts[0] = 1.0
-    masses = np.zeros(size + 1)  # of each prefix
-    for k in range(size):
-        masses[k + 1] = masses[k] + weights[k]
-    for k in range(size - 1, -1, -1):
-        if weights[k] > 0.0:
+    for k in range(len(weights), -1, -1):
+        if k < len(weights) and weights[k] > 0.0:
             _arrive(counts, weights[k] * t)
         hits[k] += node_weight * math.exp(-masses[k] * t) * counts.sum()
-    return counts.sum()
 
 
 @njit(cache=True)
 def _prefix_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray:
     size = len(weights)
-    hits = np.zeros(size + 1)
+    hits, masses = np.zeros(size + 1), np.zeros(size + 1)
+    masses[1:] = np.cumsum(weights)
+    counts = np.empty(num_draws)
     times, node_weights = np.empty(_BLOCK), np.empty(_BLOCK)
     certain, expected = np.zeros(_BLOCK, dtype=np.int64), np.empty(_BLOCK)
     heaviest, total = weights.max(), _start_node(weights, 1.0 / MASS_SCALE)[1]
@@ -211,18 +237,16 @@ def _prefix_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray
                 certain[m], expected[m] = _start_node(weights, times[m])
         # Not at the latest node alone: what is certain there may be awaited at an earlier one.
         if expected.max() > _LONG_WAIT:
-            fewer = 0.0
             for m in range(_BLOCK):
-                fewer = _add_node(weights, num_draws, times[m], node_weights[m], hits)
+                counts[:] = 0.0
+                counts[0] = 1.0
+                add_node(weights, masses, counts, times[m], node_weights[m], hits)
+            fewer = counts.sum()
         else:
             fewer = _add_block(weights, num_draws, times, node_weights, certain, expected, hits)
         if s > 1.0 and latest * fewer < _NEGLIGIBLE:
             break
-    prefix = 0.0
-    hits[0] = 0.0
-    for k in range(1, size + 1):
-        prefix += weights[k - 1]
-        hits[k] = min(hits[k] * prefix * step, 1.0)
+    hits = np.minimum(hits * masses * step, 1.0)
     # With fewer than n tokens of positive weight behind it, a prefix cannot be missed.
     behind = 0
     for k in range(size, 0, -1):
@@ -282,33 +306,21 @@ def _add_mean_block(
     of `counts` if one factor of their product, each in turn, is exchanged.
     """
     width = len(times)
-    latest = times[width - 1]
     counts, means = np.zeros((num_draws, width)), np.zeros((num_draws, width))
     counts[0] = 1.0
-    stay, come, rate = np.empty(width), np.empty(width), np.empty(width)
+    stay, come = np.empty(width), np.empty(width)
     for i in range(len(weights)):
         weight = weights[i]
         if weight <= 0.0:
             continue
-        if weight * latest <= 0.125:
-            for m in range(width):
-                x = weight * times[m]
-                come[m] = x * _expm1_ratio(-x)
-                stay[m] = 1.0 - come[m]
-        else:
-            for m in range(width):
-                x = weight * times[m]
-                come[m] = -math.expm1(-x)
-                stay[m] = math.exp(-x)
-        for m in range(width):
-            rate[m] = masses[i] * weight * stay[m]
+        arrival_chances(weight, times, stay, come)
         for j in range(num_draws - 1, 0, -1):
             for m in range(width):
                 left = means[j, m] * stay[m] + means[j - 1, m] * come[m]
-                means[j, m] = left + rate[m] * counts[j, m]
+                means[j, m] = left + masses[i] * weight * stay[m] * counts[j, m]
                 counts[j, m] = counts[j, m] * stay[m] + counts[j - 1, m] * come[m]
         for m in range(width):
-            means[0, m] = means[0, m] * stay[m] + rate[m] * counts[0, m]
+            means[0, m] = (means[0, m] + masses[i] * weight * counts[0, m]) * stay[m]
             counts[0, m] *= stay[m]
     total = 0.0
     for j in range(num_draws):

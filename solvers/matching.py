@@ -162,15 +162,9 @@ def _reaches_sink(
 
 def _ortools_flow(network: _Network) -> list[int]:
     """Return the flow of each arc with OR-tools (push-relabel, 64 bits)."""
-    source_total = sum(
-        c for c, tail in zip(network.capacities, network.tails.tolist(), strict=True) if tail == 0
-    )
-    sink_total = sum(
-        c
-        for c, head in zip(network.capacities, network.heads.tolist(), strict=True)
-        if head == network.sink
-    )
-    if max(source_total, sink_total) > _ORTOOLS_LIMIT:
+    totals = np.array(network.capacities, dtype=object)
+    source_total = totals[network.tails == 0].sum()
+    if max(source_total, totals[network.heads == network.sink].sum()) > _ORTOOLS_LIMIT:
         raise ValueError(
             "scale is too large for OR-tools: the scaled masses add up to more than 2**62; "
             "use a smaller scale or backend='networkx'"

@@ -69,11 +69,9 @@ _BUCKETS = 2048
 
 
 @njit(cache=True)
-def _hit_of_power(inside: float, outside: float, power: int) -> float:
-    """``1 - (1 - q(A))**n`` from q(A) and its complement, without cancellation at either end."""
-    if inside < 0.5:
-        return -math.expm1(power * math.log1p(-inside))
-    return 1.0 - outside**power
+def _hit_of_power(mass: float, power: int) -> float:
+    """``1 - (1 - q(A))**n``, without cancellation near 0."""
+    return -math.expm1(power * math.log1p(-mass)) if mass < 1.0 else 1.0
 
 
 @njit(cache=True)
@@ -117,17 +115,15 @@ def _bucketed_prefix(
     p_mass, q_mass = np.zeros(_BUCKETS + 1), np.zeros(_BUCKETS + 1)
     _fill_buckets(p, q, power, bucket, p_mass, q_mass)
 
-    # Masses from each bucket down and from each bucket up: sums of what is there, on both sides.
-    p_below, q_below = np.zeros(_BUCKETS + 2), np.zeros(_BUCKETS + 2)
+    # Masses from each bucket down, and from each bucket up: a value near 0 keeps its digits.
+    p_below, q_above = np.zeros(_BUCKETS + 2), np.zeros(_BUCKETS + 2)
     for b in range(_BUCKETS + 1):
         p_below[b + 1] = p_below[b] + p_mass[b]
-        q_below[b + 1] = q_below[b] + q_mass[b]
-    q_above = np.zeros(_BUCKETS + 2)
     hits = np.zeros(_BUCKETS + 2)
     best, cut = p_below[_BUCKETS + 1], _BUCKETS + 1
     for b in range(_BUCKETS, -1, -1):
         q_above[b] = q_above[b + 1] + q_mass[b]
-        hits[b] = _hit_of_power(q_above[b], q_below[b], power)
+        hits[b] = _hit_of_power(q_above[b], power)
         value = p_below[b] + hits[b]
         if value < best:
             best, cut = value, b
@@ -151,15 +147,13 @@ def _bucketed_prefix(
         tokens = _sorted_bucket(p, q, np.flatnonzero(bucket == b))
         # p(H) from the far end of the bucket on, so that a value near 0 keeps its digits.
         p_left = np.empty(len(tokens) + 1)
-        q_left = np.empty(len(tokens) + 1)
-        p_left[len(tokens)], q_left[len(tokens)] = p_below[b], q_below[b]
+        p_left[len(tokens)] = p_below[b]
         for k in range(len(tokens) - 1, -1, -1):
             p_left[k] = p_left[k + 1] + p[tokens[k]]
-            q_left[k] = q_left[k + 1] + q[tokens[k]]
         inside = q_above[b + 1]
         for k in range(len(tokens)):
             inside += q[tokens[k]]
-            value = p_left[k + 1] + _hit_of_power(inside, q_left[k + 1], power)
+            value = p_left[k + 1] + _hit_of_power(inside, power)
             if value < best:
                 best, at, inner = value, b, tokens[: k + 1]
     if len(inner) > 0:

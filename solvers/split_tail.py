@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from solvers._typing import FloatArray
-from solvers.hitting import MASS_SCALE, arrival_nodes, is_last_node
+from solvers.hitting import MASS_SCALE, add_node, arrival_nodes, is_last_node
 
 __all__ = ["prefix_hits_beside_split_tail"]
 
@@ -31,35 +31,6 @@ def _poisson(counts: FloatArray, mean: float) -> None:
     for j in range(len(counts)):
         log_count = j * log_mean if j > 0 else 0.0
         counts[j] = math.exp(log_count - mean - math.lgamma(j + 1.0))
-
-
-@njit(cache=True)
-def _add_nodes(
-    weights: FloatArray,
-    masses: FloatArray,
-    tail: float,
-    num_draws: int,
-    times: FloatArray,
-    node_weights: FloatArray,
-    hits: FloatArray,
-) -> float:
-    """Add nodes to the hits of every prefix; give Pr[fewer than n of all arrived] at the last."""
-    counts = np.empty(num_draws)
-    fewer = 0.0
-    for m in range(len(times)):
-        t = times[m]
-        _poisson(counts, tail * t)
-        fewer = counts.sum()
-        hits[len(weights)] += node_weights[m] * math.exp(-masses[len(weights)] * t) * fewer
-        for k in range(len(weights) - 1, -1, -1):
-            if weights[k] > 0.0:
-                stay, come = math.exp(-weights[k] * t), -math.expm1(-weights[k] * t)
-                for j in range(num_draws - 1, 0, -1):
-                    counts[j] = counts[j] * stay + counts[j - 1] * come
-                counts[0] *= stay
-                fewer = counts.sum()
-            hits[k] += node_weights[m] * math.exp(-masses[k] * t) * fewer
-    return fewer
 
 
 def prefix_hits_beside_split_tail(weights: FloatArray, tail: float, num_draws: int) -> FloatArray:
@@ -92,18 +63,13 @@ def prefix_hits_beside_split_tail(weights: FloatArray, tail: float, num_draws: i
     >>> prefix_hits_beside_split_tail(np.array([0.5]), 0.5, 2).round(12).tolist()
     [0.0, 0.75]
     """
-    masses = np.concatenate([[0.0], np.cumsum(weights)])
-    hits = np.zeros(len(weights) + 1)
+    masses = np.concatenate([[0.0], np.cumsum(weights)]) * MASS_SCALE
+    hits, counts = np.zeros(len(weights) + 1), np.empty(num_draws)
+    weights, tail = weights * MASS_SCALE, tail * MASS_SCALE
     for times, node_weights in arrival_nodes(num_draws, _WIDTH):
-        fewer = _add_nodes(
-            weights * MASS_SCALE,
-            masses * MASS_SCALE,
-            tail * MASS_SCALE,
-            num_draws,
-            times,
-            node_weights,
-            hits,
-        )
-        if is_last_node(times[-1], fewer):
+        for t, node_weight in zip(times, node_weights, strict=True):
+            _poisson(counts, tail * t)
+            add_node(weights, masses, counts, t, node_weight, hits)
+        if is_last_node(times[-1], counts.sum()):
             break
-    return np.minimum(hits * (masses * MASS_SCALE), 1.0)
+    return np.minimum(hits * masses, 1.0)

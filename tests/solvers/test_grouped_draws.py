@@ -242,8 +242,9 @@ def test_more_arrivals_than_have_a_chance_of_none():
 def test_idle_nodes_are_left_out(weights, most):
     """The time between 1 and the last arrivals alone would take up to 3,400 nodes."""
     draws = GroupedDraws(weights / weights.sum(), 4, single_tokens(len(weights)))
-    assert len(draws._times) <= most
-    assert draws._counts.shape[2] == len(draws._times) == len(draws._node_weights)
+    tables = draws._tables
+    assert len(tables.times) <= most
+    assert tables.counts.shape[2] == len(tables.times) == len(tables.node_weights)
 
 
 def test_refined_draws_end_with_single_tokens():
@@ -274,7 +275,7 @@ def test_the_weights_are_not_modified():
     draws = GroupedDraws(weights, 2, groups)
     order = np.array([1, 0])
     order.setflags(write=False)
-    before = draws._counts.copy()
+    before = draws._tables.counts.copy()
     token_selection(draws, lottery_of(order[np.newaxis], np.ones(1)))
     draws.prefix_hits(order)
-    assert (draws._counts == before).all()
+    assert (draws._tables.counts == before).all()
