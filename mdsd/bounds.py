@@ -303,15 +303,11 @@ def _obstacle(method: str, problem: _Problem) -> str | None:
         return None
     obstacle = _too_many_pairs(draft)
     if obstacle is None and method == "subset":
-        count = _undecided(problem)
+        # Those whose side is not settled by a zero mass.
+        count = np.count_nonzero((problem.target > 0.0) & (draft.token_hit_probs() > 0.0))
         if count > MAX_SUBSET_TOKENS:
             return f"{count} tokens would give 2**{count} subsets; the limit is {MAX_SUBSET_TOKENS}"
     return obstacle
-
-
-def _undecided(problem: _Problem) -> int:
-    """Count the tokens whose side is not settled by a zero mass."""
-    return int(np.count_nonzero((problem.target > 0.0) & (problem.draft.token_hit_probs() > 0.0)))
 
 
 def _too_many_pairs(draft: DraftDistribution) -> str | None:

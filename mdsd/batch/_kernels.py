@@ -487,16 +487,9 @@ def tops_match(
         # In the right order, they are the top if no more than the others come before the last.
         last = tops[r, count - 1]
         least = np.float64(row[last]) / mass
-        ahead, close = 0, 0
+        ahead = 0
         for i in range(len(row)):
-            ahead += row[i] > row[last]
-        # Neighbouring numbers may become equal when divided; a plan compares the quotients.
-        for i in range(len(row)):
-            close += row[i] != row[last] and abs(row[i] - row[last]) <= 1e-15 * row[last]
-        if close > 0:
-            ahead = 0
-            for i in range(len(row)):
-                ahead += np.float64(row[i]) / mass > least
-        for i in range(last):
-            ahead += np.float64(row[i]) / mass == least
+            # A plan compares the quotients, which may be equal where the numbers are not.
+            other = np.float64(row[i]) / mass
+            ahead += (other > least) | ((other == least) & (i < last))
         matching[r] = ahead == count - 1

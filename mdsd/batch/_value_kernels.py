@@ -18,23 +18,7 @@ from solvers.sorting import falling_order
 __all__ = ["live_pair", "value_rows"]
 
 
-@njit(cache=True, error_model="numpy")
-def _gather_live(
-    x: AnyArray, x_mass: float, y: AnyArray, y_mass: float, p: FloatArray, q: FloatArray
-) -> int:
-    """Fill p and q from the front as `live_pair` says; give how many tokens there are."""
-    count = 0
-    for i in range(len(x)):
-        p[count], q[count] = x[i], y[i]
-        # Counted on instead of branched on, which a processor would have to guess.
-        count += (x[i] > 0.0) | (y[i] > 0.0)
-    for i in range(count):
-        p[i] /= x_mass
-        q[i] /= y_mass
-    return count
-
-
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def live_pair(
     x: AnyArray, x_mass: float, y: AnyArray, y_mass: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -50,8 +34,12 @@ def live_pair(
         Their masses.
     """
     p, q = np.empty(len(x)), np.empty(len(x))
-    live = _gather_live(x, x_mass, y, y_mass, p, q)
-    return p[:live], q[:live]
+    live = 0
+    for i in range(len(x)):
+        p[live], q[live] = x[i], y[i]
+        # Counted on instead of branched on, which a processor would have to guess.
+        live += (x[i] > 0.0) | (y[i] > 0.0)
+    return p[:live] / x_mass, q[:live] / y_mass
 
 
 @njit(cache=True, error_model="numpy")
@@ -74,35 +62,34 @@ def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: flo
 
 @njit(cache=True)
 def _most_likely(q: FloatArray, count: int) -> IntArray:
-    """Ids of the `count` largest entries, largest first, ties to the lowest id."""
-    top = np.empty(count, dtype=np.int64)
+    """Ids of the `count` largest entries, largest first, ties to the lowest id, in one pass."""
+    top = np.empty(count + 1, dtype=np.int64)  # and a place for the one that falls out
     found = 0
-    for i in range(len(q)):
-        if count == 0 or (found == count and q[i] <= q[top[count - 1]]):
+    for i in range(len(q) if count else 0):
+        if found == count and q[i] <= q[top[count - 1]]:
             continue
-        place = found if found < count else count - 1
+        place = found
         while place > 0 and q[top[place - 1]] < q[i]:
-            if place < count:
-                top[place] = top[place - 1]
+            top[place] = top[place - 1]
             place -= 1
         top[place] = i
         found = min(found + 1, count)
-    return top
+    return top[:count]
 
 
 @njit(cache=True, error_model="numpy")
-def _top_and_tail(p: FloatArray, q: FloatArray, num_top: int, sampled: bool) -> float:
-    """``p(T)``, plus ``sum min(p, q~)`` off T where one more token is sampled from there."""
-    top = _most_likely(q, num_top)
-    value, tail = 0.0, q.copy()
-    for token in top:
-        value += p[token]
+def _top_and_tail(value: int, p: FloatArray, q: FloatArray, num_top: int) -> float:
+    """``p(T)``, plus what one more token of law q~, off T, is worth: ``min(p, q~)`` or ``p q~``."""
+    total, tail = 0.0, q.copy()
+    for token in _most_likely(q, num_top):
+        total += p[token]
         tail[token] = 0.0
-    if sampled:
-        mass = tail.sum()
-        for i in range(len(p)):
-            value += min(p[i], tail[i] / mass)
-    return min(value, 1.0)
+    if value == Value.TOP:
+        return total
+    tail /= tail.sum()
+    for i in range(len(p)):
+        total += min(p[i], tail[i]) if value == Value.TOP_AND_ONE else p[i] * tail[i]
+    return total
 
 
 @njit(cache=True, error_model="numpy")
@@ -170,20 +157,6 @@ def _met_without_rate(p: FloatArray, q: FloatArray, num_drafts: int, step: float
     return value
 
 
-@njit(cache=True, error_model="numpy")
-def _met_by_top_rate(p: FloatArray, q: FloatArray, num_top: int) -> float:
-    """``p(T) + sum off T of p q~``."""
-    top = _most_likely(q, num_top)
-    value, tail = 0.0, q.copy()
-    for token in top:
-        value += p[token]
-        tail[token] = 0.0
-    mass = tail.sum()
-    for i in range(len(p)):
-        value += p[i] * (tail[i] / mass)
-    return value
-
-
 @njit(cache=True)
 def _value(value: int, p: FloatArray, q: FloatArray, num_drafts: int, step: float) -> float:
     if value == Value.BOUND_WITH:
@@ -191,17 +164,15 @@ def _value(value: int, p: FloatArray, q: FloatArray, num_drafts: int, step: floa
     if value == Value.BOUND_WITHOUT:
         return _without_replacement(p, q, num_drafts, step)
     if value == Value.TOP:
-        return _top_and_tail(p, q, num_drafts, False)
-    if value == Value.TOP_AND_ONE:
-        return _top_and_tail(p, q, num_drafts - 1, True)
+        return _top_and_tail(value, p, q, num_drafts)
+    if value in (Value.TOP_AND_ONE, Value.MET_BY_TOP_AND_ONE):
+        return _top_and_tail(value, p, q, num_drafts - 1)
     if value == Value.FIRST:
         return _first_rate(p, q, num_drafts - 1)
     if value == Value.RRS:
         return _rrs_rate(p, q, num_drafts)
     if value == Value.KSEQ:
         return kseq_root_and_overlap(p, 1.0, q, 1.0, num_drafts)[1]
-    if value == Value.MET_BY_TOP_AND_ONE:
-        return _met_by_top_rate(p, q, num_drafts - 1)
     if value == Value.MET or num_drafts == 1:
         return _met_rate(p, q, num_drafts)
     return _met_without_rate(p, q, num_drafts, step)
@@ -238,8 +209,6 @@ def value_rows(
         Filled for the rows ``start .. stop - 1``.
     start, stop : int
     """
-    size = target.shape[1]
-    p, q = np.empty(size), np.empty(size)
     for r in range(start, stop):
-        live = _gather_live(target[r], target_masses[r], drafted[r], drafted_masses[r], p, q)
-        values[r] = min(_value(value, p[:live], q[:live], num_drafts, step), 1.0)
+        p, q = live_pair(target[r], target_masses[r], drafted[r], drafted_masses[r])
+        values[r] = min(_value(value, p, q, num_drafts, step), 1.0)

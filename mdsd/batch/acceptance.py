@@ -11,7 +11,7 @@ from mdsd._typing import AnyArray, FloatArray
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import Rule, rate_of, rule_of
 from mdsd.batch._values import closed_values, values_of_rows
-from mdsd.batch.tensors.spaces import Located, check_device, to_host
+from mdsd.batch.tensors.spaces import locate_sides, to_host
 from mdsd.drafts import Draft, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import RRSVerifier, Verifier, get_verifier
@@ -94,9 +94,7 @@ def acceptance_rates(
     kind = read_kind(draft)
     num_drafts = kind.check_count(num_drafts)
     chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier)
-    target, drafted = Located.of(target_probs), Located.of(draft_probs)
-    check_device("target_probs", target, "target_probs", target.device)
-    check_device("draft_probs", drafted, "target_probs", target.device)
+    target, drafted = locate_sides(target_probs, draft_probs)
     sides = target.on_host(), drafted.on_host()
     return target.answer(_rates_on_host(*sides, kind, num_drafts, chosen, to_host(seeds)))
 

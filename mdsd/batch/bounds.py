@@ -10,7 +10,7 @@ from mdsd._typing import FloatArray
 from mdsd.batch._inputs import check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import bound_of
 from mdsd.batch._values import closed_values
-from mdsd.batch.tensors.spaces import Located, check_device
+from mdsd.batch.tensors.spaces import locate_sides
 from mdsd.bounds import acceptance_bound, check_search_options
 from mdsd.drafts import Draft, DraftKind, WithReplacement, read_kind
 
@@ -91,9 +91,7 @@ def acceptance_bounds(
     kind = read_kind(draft)
     num_drafts = kind.check_count(num_drafts)
     check_search_options(tolerance, None)
-    target, drafted = Located.of(target_probs), Located.of(draft_probs)
-    check_device("target_probs", target, "target_probs", target.device)
-    check_device("draft_probs", drafted, "target_probs", target.device)
+    target, drafted = locate_sides(target_probs, draft_probs)
     if target.device is not None and kind.draft_type is WithReplacement:
         from mdsd.batch.tensors.bounds import bounds_on_device
 

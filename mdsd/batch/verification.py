@@ -15,11 +15,12 @@ from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import Rule, rule_of
 from mdsd.batch._threads import over_rows
-from mdsd.batch.tensors.spaces import Located, check_device, is_whole
+from mdsd.batch.tensors.spaces import Located, check_device, is_whole, locate_sides
 from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError, InvalidTokenError
 from mdsd.rules.possible import are_distinct, are_positive
 from mdsd.verifiers import Verifier, get_verifier
+from mdsd.verifiers.base import accept_index
 
 __all__ = ["BatchVerification", "verify_batch", "verify_one"]
 
@@ -131,11 +132,8 @@ def verify_batch(
     """
     kind = read_kind(draft)
     chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier)
-    target, drafted, ids, numbers = map(
-        Located.of, (target_probs, draft_probs, draft_token_ids, uniforms)
-    )
-    check_device("target_probs", target, "target_probs", target.device)
-    check_device("draft_probs", drafted, "target_probs", target.device)
+    target, drafted = locate_sides(target_probs, draft_probs)
+    ids, numbers = Located.of(draft_token_ids), Located.of(uniforms)
     # What is small may come from the host, wherever the rest is.
     for name, small, error in (
         ("draft_token_ids", ids, InvalidTokenError),
@@ -217,9 +215,7 @@ def _verify_on_host(
         law = make_draft(kind, drafted, row, num_drafts)
         plan = verifier.plan(target.given[row], law)
         tokens[row] = plan.verify(ids[row], uniforms=numbers[row]).token_id
-    matches = ids == tokens[:, np.newaxis]
-    index = np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
-    return tokens, index.astype(np.int64)
+    return tokens, accept_index(ids, tokens)
 
 
 def verify_one(

@@ -64,7 +64,15 @@ def _has_top(draft: DraftDistribution) -> bool:
     return 0 < certain >= draft.num_drafts - 1
 
 
-class OnlyDraftPlan(SelectionPlan):
+class _OptimalPlan(SelectionPlan):
+    """A selection known to be optimal: no rule accepts more than it attains."""
+
+    @property
+    def upper(self) -> float:
+        return self.acceptance_rate
+
+
+class OnlyDraftPlan(_OptimalPlan):
     """Select the draft, as there is but one: m^ is its law.
 
     Uniforms: the accept test, the residual.
@@ -80,10 +88,6 @@ class OnlyDraftPlan(SelectionPlan):
     def selected(self) -> FloatArray:  # noqa: D102
         return self._draft_probs
 
-    @property
-    def upper(self) -> float:  # noqa: D102
-        return self.acceptance_rate
-
     def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
         return ids[:, 0].copy()
 
@@ -91,7 +95,7 @@ class OnlyDraftPlan(SelectionPlan):
         return np.ones(ids.shape)
 
 
-class TopDraftsPlan(SelectionPlan):
+class TopDraftsPlan(_OptimalPlan):
     """Select among tokens T that are always drafted and one that is drawn from q~ off T.
 
     The drawn token is kept with probability ``min(1, k p / q~)``, else a token of T is taken in
@@ -127,10 +131,6 @@ class TopDraftsPlan(SelectionPlan):
     def selected(self) -> FloatArray:  # noqa: D102
         left = float((self._tail * (1.0 - self._kept)).sum()) if self._tail.any() else 1.0
         return frozen(self._tail * self._kept + left * self._top_shares)
-
-    @property
-    def upper(self) -> float:  # noqa: D102
-        return self.acceptance_rate
 
     def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
         kept = uniforms[:, :1] < self._kept[ids]  # never one of T

@@ -23,6 +23,7 @@ __all__ = [
     "overlap",
 ]
 
+
 _MULTIPLIED = 16
 """Tries up to which multiplying is faster than logarithms, and as exact."""
 

@@ -22,7 +22,13 @@ from mdsd.verifiers._rejection_paths import (
     remaining_mass,
 )
 
-__all__ = ["exact_rejection", "path_rate", "sample_rejection"]
+__all__ = [
+    "enumerate_rejection",
+    "exact_rejection",
+    "pair_rejection",
+    "path_rate",
+    "sample_rejection",
+]
 
 _FIRST_CAP = 1.0 / SCALE
 
@@ -31,7 +37,7 @@ _CANCELLED = 1e-6
 
 
 @njit(cache=True)
-def _pair_rejection(tables: PathTables) -> float:
+def pair_rejection(tables: PathTables) -> float:
     """Probability that both of two drafts are rejected, in O(V log V).
 
     ``sum_x (q_x - p_x)+ Z(1 + Z(1) / (1 - q_x)) / Z(1)``.
@@ -62,7 +68,7 @@ def _rejected_weight(
 
 
 @njit(cache=True)
-def _enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
+def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
     """Probability that all n drafts are rejected, over every path of positive probability.
 
     O(V**(n - 1) log V): for small supports.
@@ -111,9 +117,9 @@ def _enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
 def exact_rejection(tables: PathTables, num_drafts: int, most_paths: int) -> float:
     """Probability that all of n >= 2 drafts are rejected; NaN where there are too many paths."""
     if num_drafts == 2:
-        return _pair_rejection(tables)
+        return pair_rejection(tables)
     if (num_drafts - 1) * math.log(np.count_nonzero(tables.drafted)) <= math.log(most_paths):
-        return _enumerate_rejection(tables, num_drafts)
+        return enumerate_rejection(tables, num_drafts)
     return math.nan
 
 

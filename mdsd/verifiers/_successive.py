@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
@@ -65,19 +66,13 @@ class SuccessiveRRSPlan(SequentialPlan):
     @cached_property
     def _rate(self) -> tuple[float, float]:
         """Acceptance rate and its standard error."""
-        ids, probs = self._enumerated()
-        if probs is not None:
-            return min(1.0, max(0.0, 1.0 - float(probs @ self._rejections(ids)))), 0.0
+        with suppress(UnsupportedError):
+            ids, probs = self.draft.tuple_arrays()
+            if len(probs) <= _MOST_TUPLES:
+                return min(1.0, max(0.0, 1.0 - float(probs @ self._rejections(ids)))), 0.0
         rejected = self._rejections(self.draft.sample(self._seed, self._paths))
         stderr = float(rejected.std(ddof=1)) / math.sqrt(len(rejected))
         return min(1.0, max(0.0, 1.0 - float(rejected.mean()))), stderr
-
-    def _enumerated(self) -> tuple[IntArray, FloatArray | None]:
-        try:
-            ids, probs = self.draft.tuple_arrays()
-        except UnsupportedError:
-            return np.empty((0, self.num_tests), dtype=np.int64), None
-        return ids, probs if len(probs) <= _MOST_TUPLES else None
 
     def _rejections(self, ids: IntArray) -> FloatArray:
         """Probability that all tests of each tuple fail."""

@@ -23,11 +23,13 @@ from mdsd.rules.accepting import accept_probs, left_over, residual_or_target
 from solvers.certificates import certified_gap
 
 __all__ = [
+    "OneResidualPlan",
     "Plan",
     "SelectionPlan",
     "SequentialPlan",
     "Verification",
     "Verifier",
+    "accept_index",
     "accept_probs",
     "accepted_and_rejected",
     "closing_law",
@@ -214,9 +216,7 @@ class Plan(FrozenArrays, ABC):
         ids = self._checked_ids(draft_token_ids, ndim=2)
         numbers = self._numbers(rng, uniforms, (len(ids),))
         tokens = self._emit(ids, numbers)
-        matches = ids == tokens[:, np.newaxis]
-        index = np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
-        return Verification(tokens, index.astype(np.int64))
+        return Verification(tokens, accept_index(ids, tokens))
 
     def output_law(self, draft_token_ids: Any) -> FloatArray:
         """Exact law of the emitted token given the drafts.
@@ -313,6 +313,18 @@ class SequentialPlan(Plan):
         return law
 
 
+class OneResidualPlan(SequentialPlan):
+    """A plan of tests whose marginal law follows from what they accept: the residual is one."""
+
+    @property
+    @abstractmethod
+    def _accepted_and_rejected(self) -> tuple[FloatArray, float]:
+        """Masses that the tests accept, (V,), and the probability that they all fail."""
+
+    def marginal_law(self) -> FloatArray:  # noqa: D102
+        return closing_law(*self._accepted_and_rejected, self.residual)
+
+
 class SelectionPlan(Plan):
     """A plan that selects one draft by lot, tests it once, and else emits from one residual.
 
@@ -403,6 +415,12 @@ class SelectionPlan(Plan):
         rejected = 1.0 - emitted.sum(axis=1, keepdims=True)
         law += np.maximum(rejected, 0.0) * (self.residual / self.residual.sum())
         return law
+
+
+def accept_index(ids: IntArray, tokens: IntArray) -> IntArray:
+    """Position of each token, (B,), among the drafts of its row, (B, n); -1 where it is not."""
+    matches = ids == tokens[:, np.newaxis]
+    return np.where(matches.any(axis=1), matches.argmax(axis=1), -1).astype(np.int64)
 
 
 def closing_law(accepted: FloatArray, rejected: float, residual: FloatArray) -> FloatArray:

@@ -10,14 +10,7 @@ from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, WithReplacement
 from mdsd.rules.kseq import kseq_tests
 from mdsd.rules.sums import any_of
-from mdsd.verifiers.base import (
-    Plan,
-    SequentialPlan,
-    Verifier,
-    accepted_and_rejected,
-    closing_law,
-    frozen,
-)
+from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, accepted_and_rejected, frozen
 
 __all__ = ["KSeqVerifier"]
 
@@ -52,7 +45,7 @@ class KSeqVerifier(Verifier):
         return KSeqPlan(target_probs, draft)
 
 
-class KSeqPlan(SequentialPlan):
+class KSeqPlan(OneResidualPlan):
     """The same test for every draft.
 
     Attributes
@@ -76,9 +69,10 @@ class KSeqPlan(SequentialPlan):
     def acceptance_rate(self) -> float:
         return float(any_of(np.array(self.beta), self.num_tests))
 
-    def marginal_law(self) -> FloatArray:
+    @property
+    def _accepted_and_rejected(self) -> tuple[FloatArray, float]:
         q, n = cast(WithReplacement, self.draft).draft_probs, self.num_tests
-        return closing_law(*accepted_and_rejected([q] * n, [self.chances] * n), self.residual)
+        return accepted_and_rejected([q] * n, [self.chances] * n)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         return self.chances[ids], ids

@@ -9,7 +9,7 @@ import numpy as np
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.rules.naive import TESTED, naive_tests
-from mdsd.verifiers.base import Plan, SequentialPlan, Verifier
+from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier
 
 __all__ = ["NaiveVerifier"]
 
@@ -44,7 +44,7 @@ class NaiveVerifier(Verifier):
         return NaivePlan(target_probs, draft)
 
 
-class NaivePlan(SequentialPlan):
+class NaivePlan(OneResidualPlan):
     """No accept test at all: the residual is the target."""
 
     num_tests = 0
@@ -57,8 +57,9 @@ class NaivePlan(SequentialPlan):
     def acceptance_rate(self) -> float:
         return min(1.0, float(self.target_probs @ self.draft.token_hit_probs()))
 
-    def marginal_law(self) -> FloatArray:
-        return np.asarray(self.residual / self.residual.sum())
+    @property
+    def _accepted_and_rejected(self) -> tuple[FloatArray, float]:
+        return np.zeros(()), 1.0
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         return np.empty((len(ids), 0)), ids[:, TESTED]

@@ -12,21 +12,9 @@ from mdsd._arguments import check_whole
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd.rules.rrs import rrs_tests
-from mdsd.verifiers.base import (
-    Plan,
-    SequentialPlan,
-    Verifier,
-    accept_probs,
-    accepted_and_rejected,
-    closing_law,
-    frozen,
-    residual_or_target,
-)
+from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, accepted_and_rejected, frozen
 
 __all__ = ["RRSVerifier"]
-
-_MAX_PATHS = 1_000_000
-"""Most rejection paths that are enumerated for an exact acceptance rate."""
 
 
 class RRSVerifier(Verifier):
@@ -78,6 +66,8 @@ class RRSVerifier(Verifier):
 
     def _plan(self, target_probs: FloatArray, draft: Any) -> Plan:
         if isinstance(draft, WithoutReplacement):
+            from mdsd.verifiers._path_rrs import PathRRSPlan
+
             return PathRRSPlan(target_probs, draft, self.monte_carlo_paths, self.seed)
         if isinstance(draft, IndependentDrafts):
             return ChainRRSPlan(target_probs, draft, list(draft.draft_probs))
@@ -88,7 +78,7 @@ class RRSVerifier(Verifier):
         return SuccessiveRRSPlan(target_probs, draft, self.monte_carlo_paths, self.seed)
 
 
-class ChainRRSPlan(SequentialPlan):
+class ChainRRSPlan(OneResidualPlan):
     """Independent drafts: the law tested in round k does not depend on the rejected tokens.
 
     Attributes
@@ -107,103 +97,12 @@ class ChainRRSPlan(SequentialPlan):
         self._vectors = vectors
 
     @cached_property
-    def acceptance_rate(self) -> float:
-        return min(1.0, float(accepted_and_rejected(self._vectors, self.chances)[0].sum()))
+    def _accepted_and_rejected(self) -> tuple[FloatArray, float]:
+        return accepted_and_rejected(self._vectors, self.chances)
 
-    def marginal_law(self) -> FloatArray:
-        return closing_law(*accepted_and_rejected(self._vectors, self.chances), self.residual)
+    @property
+    def acceptance_rate(self) -> float:
+        return min(1.0, float(self._accepted_and_rejected[0].sum()))
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         return self.chances[np.arange(self.num_tests), ids], ids
-
-
-class PathRRSPlan(SequentialPlan):
-    """Drafts without replacement: caps and residual depend on the tokens rejected before."""
-
-    def __init__(
-        self, target_probs: FloatArray, draft: WithoutReplacement, paths: int, seed: int
-    ) -> None:
-        from mdsd.verifiers._rejection_paths import path_tables
-
-        super().__init__(target_probs, draft)
-        self.num_tests = draft.num_drafts
-        self._draft_probs = draft.draft_probs
-        self._paths, self._seed = paths, seed
-        self._tables = path_tables(target_probs, draft.draft_probs)
-
-    @cached_property
-    def _rate(self) -> tuple[float, float]:
-        """Acceptance rate and its standard error."""
-        from mdsd.verifiers import _rejection_rates as rates
-
-        p, q, n = self.target_probs, self._draft_probs, self.num_tests
-        if n == 1:
-            return float(min(1.0, np.minimum(p, q).sum())), 0.0
-        exact = rates.exact_rejection(self._tables, n, _MAX_PATHS)
-        if not math.isnan(exact):
-            return min(1.0, max(0.0, 1.0 - exact)), 0.0
-        rejected = rates.sample_rejection(
-            self._tables, n, self._paths, np.uint64(self._seed % 2**64)
-        )
-        # Neighbours come from neighbouring strata: what they differ by is what is left of the
-        # scatter, and some more, where the variance of all would take the strata for scatter too.
-        steps, count = np.diff(rejected), len(rejected)
-        stderr = math.sqrt(float(steps @ steps) / (2 * count * (count - 1)))
-        return min(1.0, max(0.0, 1.0 - float(rejected.mean()))), stderr
-
-    @property
-    def acceptance_rate(self) -> float:
-        return self._rate[0]
-
-    @property
-    def acceptance_stderr(self) -> float:
-        return self._rate[1]
-
-    def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
-        from mdsd.verifiers._rejection_paths import path_caps
-
-        return path_caps(self._tables, ids)[0], ids
-
-    def _residual_masses(self, ids: IntArray) -> FloatArray:
-        from mdsd.verifiers._rejection_paths import path_caps
-
-        caps = path_caps(self._tables, ids)[1]
-        return residual_or_target(self._above(caps[:, np.newaxis]), self.target_probs)
-
-    def _draw_residual(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        from mdsd.verifiers._rejection_paths import draw_residuals
-
-        return draw_residuals(self._tables, ids, uniforms)
-
-    def _above(self, cap: float | FloatArray) -> FloatArray:
-        """``(p - c q)+``; a cap so high that the product overflows leaves nothing."""
-        with np.errstate(over="ignore"):
-            return np.asarray(np.maximum(self.target_probs - cap * self._tables.drafted, 0.0))
-
-    def marginal_law(self) -> FloatArray:
-        """Law of the emitted token, followed along the likeliest rejection path.
-
-        What is emitted after some rejections does not depend on which tokens were rejected, so one
-        path shows the law of them all, without enumeration.
-
-        Returns
-        -------
-        ndarray of float64, shape (V,)
-        """
-        from mdsd.verifiers._rejection_paths import path_state
-
-        accepted = np.zeros(len(self.target_probs))
-        rest, reached = self._tables.drafted.copy(), 1.0
-        path = np.empty(self.num_tests, dtype=np.int64)
-        for k in range(self.num_tests):
-            cap, mass, remaining = path_state(self._tables, path[:k])
-            with np.errstate(over="ignore"):  # infinite wherever the test passes anyway
-                wanted = np.minimum(self._above(cap) / mass * remaining, rest)
-            chances = accept_probs(wanted, rest)
-            drafted = rest / remaining
-            accepted += reached * drafted * chances
-            rejected = drafted * (1.0 - chances)
-            reached *= float(rejected.sum())
-            path[k] = int(rejected.argmax())
-            rest[path[k]] = 0.0
-        return closing_law(accepted, reached, self._residual_masses(path[np.newaxis])[0])

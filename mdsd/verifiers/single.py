@@ -7,14 +7,7 @@ import numpy as np
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.rules.single import TESTED, single_tests
-from mdsd.verifiers.base import (
-    Plan,
-    SequentialPlan,
-    Verifier,
-    accepted_and_rejected,
-    closing_law,
-    frozen,
-)
+from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, accepted_and_rejected, frozen
 
 __all__ = ["SingleDraftVerifier"]
 
@@ -59,7 +52,7 @@ class SingleDraftVerifier(Verifier):
         return SingleDraftPlan(target_probs, draft, draft.token_hit_probs())
 
 
-class SingleDraftPlan(SequentialPlan):
+class SingleDraftPlan(OneResidualPlan):
     """One accept test against `draft_probs` and the residual left by it."""
 
     num_tests = 1
@@ -77,8 +70,9 @@ class SingleDraftPlan(SequentialPlan):
     def acceptance_rate(self) -> float:
         return float(min(1.0, np.minimum(self.target_probs, self.tested).sum()))
 
-    def marginal_law(self) -> FloatArray:
-        return closing_law(*accepted_and_rejected([self.tested], [self.chances]), self.residual)
+    @property
+    def _accepted_and_rejected(self) -> tuple[FloatArray, float]:
+        return accepted_and_rejected([self.tested], [self.chances])
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         tested = ids[:, self.drafts]

@@ -9,13 +9,7 @@ import numpy as np
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, SpecHubDraft
 from mdsd.rules.spechub import case_masses, spechub_tests, tested_in_turn
-from mdsd.verifiers.base import (
-    Plan,
-    SequentialPlan,
-    Verifier,
-    closing_law,
-    frozen,
-)
+from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, frozen
 
 __all__ = ["SpecHubVerifier"]
 
@@ -52,7 +46,7 @@ class SpecHubVerifier(Verifier):
         return SpecHubPlan(target_probs, draft)
 
 
-class SpecHubPlan(SequentialPlan):
+class SpecHubPlan(OneResidualPlan):
     """Two accept tests whose probabilities depend on which of the pair is the hub.
 
     Attributes
@@ -83,9 +77,6 @@ class SpecHubPlan(SequentialPlan):
     @property
     def acceptance_rate(self) -> float:
         return float(min(1.0, self._accepted_and_rejected[0].sum()))
-
-    def marginal_law(self) -> FloatArray:
-        return closing_law(*self._accepted_and_rejected, self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         hub_first = ids[:, :1] == self.hub

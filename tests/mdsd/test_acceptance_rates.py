@@ -223,7 +223,7 @@ def rrs_rates(targets, drafted, *, n=3, paths=64, **options):
 @pytest.mark.parametrize("n", [3, 4])
 def test_estimates_are_those_of_plans(n, monkeypatch):
     """Of the same seed and number of paths, where plans estimate, too."""
-    monkeypatch.setattr("mdsd.verifiers.rrs._MAX_PATHS", 1)
+    monkeypatch.setattr("mdsd.verifiers._path_rrs._MAX_PATHS", 1)
     targets, drafted = positions(6)
     seeds = [0, 1, 2, 10**6, 2**63, 2**64 - 1]
     found = rrs_rates(targets, drafted, n=n, seeds=np.array(seeds, dtype=np.uint64))

@@ -94,7 +94,7 @@ def test_strata_scatter_less_than_independent_paths():
 @pytest.mark.parametrize("num_drafts", [3, 4])
 @pytest.mark.parametrize("heavy", [None, 0.8])
 def test_standard_error_is_honest(num_drafts, heavy, monkeypatch):
-    monkeypatch.setattr("mdsd.verifiers.rrs._MAX_PATHS", 1)
+    monkeypatch.setattr("mdsd.verifiers._path_rrs._MAX_PATHS", 1)
     target, drafted = laws(300, heavy)
     draft = mdsd.WithoutReplacement(drafted, num_drafts)
     plans = [

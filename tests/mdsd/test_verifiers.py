@@ -119,7 +119,7 @@ class TestRRSWithoutReplacement:
         exact = mdsd.RRSVerifier().plan(target, draft)
         assert exact.acceptance_stderr == 0.0
         expected = exact.acceptance_rate
-        monkeypatch.setattr("mdsd.verifiers.rrs._MAX_PATHS", 1)
+        monkeypatch.setattr("mdsd.verifiers._path_rrs._MAX_PATHS", 1)
         sampled = mdsd.RRSVerifier(monte_carlo_paths=20_000, seed=3).plan(target, draft)
         assert sampled.acceptance_stderr > 0.0
         # Five standard errors: a false alarm in 1.7 million, and the seed is fixed.

@@ -19,6 +19,7 @@ __all__ = [
     "dtype_name",
     "is_tensor",
     "is_whole",
+    "locate_sides",
     "space_of",
     "to_host",
 ]
@@ -215,3 +216,17 @@ def check_device(
         reason = "it is on the meta device, which holds no values"
     if reason is not None:
         raise error(f"{name} cannot be read as an array: {reason}")
+
+
+def locate_sides(target_probs: Any, draft_probs: Any) -> tuple[Located, Located]:
+    """Find out where target and draft probabilities live.
+
+    Raises
+    ------
+    InvalidDistributionError
+        As `check_device` does, if that is not one device.
+    """
+    target, drafted = Located.of(target_probs), Located.of(draft_probs)
+    check_device("target_probs", target, "target_probs", target.device)
+    check_device("draft_probs", drafted, "target_probs", target.device)
+    return target, drafted
