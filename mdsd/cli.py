@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -20,14 +21,16 @@ import click
 from mdsd._arguments import one_line
 from mdsd._version import __version__
 from mdsd.errors import MdsdError
+from mdsd.filters import Filters
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from mdsd.datasets import Dataset
+    from mdsd.datasets import Source
+    from mdsd.studies.cases import Progress
     from mdsd.studies.output import Rows
-    from mdsd.studies.positions import Progress
-    from mdsd.studies.settings import Settings
+    from mdsd.studies.settings import StudySettings
 
 __all__ = ["main"]
 
@@ -137,45 +140,58 @@ _PATH = click.Path(path_type=Path)
 _POSITIONS = click.option(
     "--positions", type=int, metavar="N", help="Use the first N positions only."
 )
-_TOP_K = click.option("--top-k", type=int, help="Keep this many tokens; 0 and -1 keep all.")
-_TOP_P = click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus mass.")
-_TEMPERATURES = _list_option(
-    "--temperature", _NUMBERS, "Temperatures; 0 is argmax.  [default: 1.0]"
-)
+
+
+def _filter_options(*, lists: Sequence[str] = (), shown: bool = True) -> tuple[Any, ...]:
+    """Make an option of each filter; of some a list, and defaults that stand in help alone."""
+    made = []
+    for each in fields(Filters):
+        flag, words = f"--{each.name.replace('_', '-')}", each.metadata["words"]
+        whole = str(each.type).startswith("int")
+        default = "" if each.default is None else f"  [default: {each.default}]"
+        if each.name in lists:
+            made.append(_list_option(flag, _INTEGERS if whole else _NUMBERS, words + default))
+        elif shown and default:
+            made.append(click.option(flag, default=each.default, show_default=True, help=words))
+        else:
+            made.append(click.option(flag, type=int if whole else float, help=words + default))
+    return tuple(made)
+
+
 _VERIFIERS = _list_option("--verifier", _NAMES, "Verifiers, see `mdsd verifiers`.  [default: all]")
 _SEED = click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of what is estimated."
 )
-_OUTPUT = click.option("--output", type=_PATH, metavar="FILE.csv|.json", help="Write rows.")
+_OUTPUT = click.option(
+    "--output", type=_PATH, metavar="FILE.csv|.json|.parquet", help="Write rows."
+)
+_PLOT = click.option("--plot", type=_PATH, metavar="FILE.png|.svg|.pdf", help="Draw the result.")
+_DRAFTS = _list_option(
+    "--draft",
+    _NAMES,
+    "Draft distributions, options behind colons: with_replacement, without_replacement, "
+    "independent, greedy, spechub, top_k.  [default: all that apply]",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 _SHARED = (
     click.argument("data", default="smollm2"),
     _list_option("--num-drafts", _INTEGERS, "Numbers of draft tokens.  [default: 2,3,4]"),
-    _list_option(
-        "--draft",
-        _NAMES,
-        "Draft distributions: with_replacement, without_replacement, independent, greedy, "
-        "spechub, top_k.  [default: all that apply]",
-    ),
+    _DRAFTS,
     _list_option("--draft-model", _NAMES, "Draft models.  [default: the first of the file]"),
 )
 _MORE = (
-    _TEMPERATURES,
-    _TOP_K,
-    _TOP_P,
+    *_filter_options(lists=["temperature"]),
     _POSITIONS,
     _SEED,
     _OUTPUT,
-    click.option("--plot", type=_PATH, metavar="FILE.png", help="Draw rows."),
+    _PLOT,
     _JSON,
 )
 _GRID = (
     *_SHARED,
     _VERIFIERS,
-    _TEMPERATURES,
-    _list_option("--top-k", _INTEGERS, "Keep this many tokens; 0 and -1 keep all."),
-    _list_option("--top-p", _NUMBERS, "Nucleus masses.  [default: 1.0]"),
+    *_filter_options(lists=[each.name for each in fields(Filters)]),
     _POSITIONS,
     _SEED,
     click.option("--workers", type=int, metavar="N", help="Local processes.  [default: cores]"),
@@ -222,9 +238,7 @@ _DECODERS = (
     click.option("--tree", type=_INTEGERS, help="Children of a node by level.  [default: 3,2,1]"),
     click.option("--num-drafts", type=int, metavar="N", help="Instead: children of every node,"),
     click.option("--depth", type=int, metavar="N", help="and depth of the tree."),
-    click.option("--temperature", type=float, default=1.0, show_default=True, help="0 is argmax."),
-    _TOP_K,
-    _TOP_P,
+    *_filter_options(),
     click.option("--prompt", default="The", show_default=True, help="Text to continue."),
     click.option(
         "--max-new-tokens", type=int, default=64, show_default=True, help="Length of a run."
@@ -309,13 +323,11 @@ _PLANNING = (
     ),
     click.option("--draft-model", metavar="NAME", help="Draft model.  [default: the first]"),
     click.option("--ranks", type=int, metavar="N", help="Ranks to measure.  [default: 8]"),
-    click.option("--temperature", type=float, help="0 is argmax.  [default: 1.0]"),
-    _TOP_K,
-    click.option("--top-p", type=float, help="Nucleus mass.  [default: 1.0]"),
+    *_filter_options(shown=False),
     _POSITIONS,
     click.option("--seed", type=int, metavar="N", help="Seed of the measurement.  [default: 0]"),
     _OUTPUT,
-    click.option("--plot", type=_PATH, metavar="FILE.png", help="Draw the tree."),
+    _PLOT,
     _JSON,
 )
 
@@ -358,56 +370,33 @@ def main(ctx: click.Context) -> None:
 
 
 @main.command()
-@_options(
-    *_SHARED,
-    _VERIFIERS,
-    *_MORE,
-)
-def compare(data: str, verifier: list[str] | None, **options: Any) -> None:
+@_options(*_SHARED, _VERIFIERS, *_MORE)
+def compare(**options: Any) -> None:
     """Compare verifiers, and the bound none can exceed, over the positions of DATA.
 
     DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
     """
     from mdsd.studies.comparison import run_compare
+    from mdsd.studies.plots import compare_figure
     from mdsd.studies.settings import compare_settings
+    from mdsd.studies.tables import compare_report
 
-    def settle(dataset: Dataset, **settled: Any) -> Settings:
-        return compare_settings(dataset, verifiers=verifier, **settled)
-
-    def draw(rows: Any) -> bytes:
-        from mdsd.studies.plots import compare_figure, to_png
-
-        return to_png(compare_figure(rows))
-
-    def lay_out(rows: Any, positions: int) -> RenderableType:
-        from mdsd.studies.tables import compare_report
-
-        return compare_report(rows, positions)
-
-    _study(data, settle, run_compare, draw, lay_out, **options)
+    _study(compare_settings, run_compare, compare_figure, compare_report, **options)
 
 
 @main.command()
 @_options(*_SHARED, *_MORE)
-def bound(data: str, **options: Any) -> None:
+def bound(**options: Any) -> None:
     """Show the acceptance bounds of draft distributions over the positions of DATA.
 
     DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
     """
     from mdsd.studies.bounding import run_bound
+    from mdsd.studies.plots import bound_figure
     from mdsd.studies.settings import bound_settings
+    from mdsd.studies.tables import bound_report
 
-    def draw(rows: Any) -> bytes:
-        from mdsd.studies.plots import bound_figure, to_png
-
-        return to_png(bound_figure(rows))
-
-    def lay_out(rows: Any, positions: int) -> RenderableType:
-        from mdsd.studies.tables import bound_report
-
-        return bound_report(rows, positions)
-
-    _study(data, bound_settings, run_bound, draw, lay_out, **options)
+    _study(bound_settings, run_bound, bound_figure, bound_report, **options)
 
 
 @main.command()
@@ -431,20 +420,18 @@ def study(
     from mdsd.datasets import open_source
     from mdsd.studies.grid.plots import study_figures
     from mdsd.studies.grid.runs import run_study, study_folder
-    from mdsd.studies.grid.settings import grid_settings
     from mdsd.studies.grid.tables import study_table
-    from mdsd.studies.output import writable_folder, write_files
-    from mdsd.studies.plots import to_png
+    from mdsd.studies.output import picture, writable_folder, write_files
+    from mdsd.studies.settings import grid_settings
 
     source = open_source(data)
-    plural = ("draft", "draft_model", "verifier", "temperature")
-    settings = grid_settings(source, **_renamed(options, plural=plural))
+    settings = grid_settings(source, **_renamed(options, plural=_LISTS))
     with writable_folder(plot, ["a.png"]), study_folder(output) as folder:
         with _progress_bar("cells and blocks") as progress:
             found = run_study(source, settings, folder, workers, scheduler, progress)
         if plot is not None:
             figures = study_figures(found)
-            write_files({plot / name: to_png(figure) for name, figure in figures.items()})
+            write_files({plot / name: picture(".png", f) for name, f in figures.items()})
 
     def lay_out() -> RenderableType:
         return study_table(found.rows, settings.positions)
@@ -476,7 +463,7 @@ def interval(log: Path, output: Path | None, as_json: bool, **options: Any) -> N
     def lay_out() -> RenderableType:
         return interval_report(rows, settings.positions)
 
-    _deliver(rows, settings.describe(str(log)), lay_out, as_json, output)
+    _deliver(rows, {"data": str(log), **settings.describe()}, lay_out, as_json, output)
 
 
 @main.command()
@@ -520,8 +507,8 @@ def decode(
 
     _check_files(output)
     models = choose_models(target, draft_model)
-    settle = comparison_settings if compare else decode_settings
-    settings = settle(models, **_renamed(options, plural=("draft", "verifier", "scheme")))
+    check = comparison_settings if compare else decode_settings
+    settings = check(models, **_renamed(options, plural=("draft", "verifier", "scheme")))
     described = settings.describe(models)
     if compare:
         with _progress_bar("runs") as progress:
@@ -593,11 +580,11 @@ def plan_tree(
     positions of DATA, the name of an embedded data set (smollm2 if left out), an .npz file or a
     folder that `mdsd capture` wrote.
     """
+    from mdsd.datasets import open_source
     from mdsd.studies.planning import acceptance as rates
     from mdsd.studies.planning.plots import plan_figure
     from mdsd.studies.planning.tables import plan_report
     from mdsd.studies.planning.trees import plan_limits, planned_tree
-    from mdsd.studies.plots import to_png
 
     _check_files(output, plot)
     limits = plan_limits(budget=budget, max_depth=max_depth, max_branching=max_branching)
@@ -608,18 +595,18 @@ def plan_tree(
         found = planned_tree(rates.given_acceptance(acceptance), limits)
         described |= {"acceptance": acceptance}
     else:
-        dataset = _load(data or "smollm2")
-        settings = rates.measuring_settings(dataset, **measuring)
-        described |= settings.describe(data or "smollm2")
+        source = open_source(data or "smollm2")
+        settings = rates.measuring_settings(source, **measuring)
+        described |= {"data": source.name, **settings.describe()}
         with _progress_bar("positions") as progress:
-            measured = rates.measured_acceptance(dataset, settings, progress)
+            measured = rates.measured_acceptance(source, settings, progress)
         found = planned_tree(measured, limits)
-    more_files = {} if plot is None else {plot: to_png(plan_figure(found))}
 
     def lay_out() -> RenderableType:
         return plan_report(found)
 
-    _deliver(found.rows, described, lay_out, as_json, output, more_files, **found.summary)
+    drawn = _drawn(plot, lambda: plan_figure(found))
+    _deliver(found.rows, described, lay_out, as_json, output, drawn, **found.summary)
 
 
 @main.command()
@@ -657,41 +644,53 @@ def verifiers() -> None:
     print_report(verifiers_report())
 
 
+_LISTS = ("draft", "draft_model", "verifier", "temperature")
+"""Options that are lists, and have their plural in Python."""
+
+
 def _study(
-    data: str,
-    settle: Callable[..., Settings],
-    run: Callable[[Dataset, Settings, Progress | None], Any],
-    draw: Callable[[Any], bytes],
+    check: Callable[..., StudySettings],
+    run: Callable[[Source, StudySettings, Progress | None], Any],
+    draw: Callable[[Any], Figure],
     lay_out: Callable[[Any, int], RenderableType],
     *,
+    data: str,
     as_json: bool,
     output: Path | None,
     plot: Path | None,
     **options: Any,
 ) -> None:
     """Check everything, compute, write the files, and only then print."""
+    from mdsd.datasets import open_source
+
     _check_files(output, plot)
-    dataset = _load(data)
-    settings = settle(dataset, **_renamed(options, plural=("draft", "draft_model", "temperature")))
-    described = settings.describe(data)
+    source = open_source(data)
+    settings = check(source, **_renamed(options, plural=_LISTS))
+    described = {"data": data, **settings.describe()}
     with _progress_bar("positions") as progress:
-        rows = run(dataset, settings, progress)
-    more_files = {} if plot is None else {plot: draw(rows)}
+        rows = run(source, settings, progress)
 
     def report() -> RenderableType:
         return lay_out(rows, settings.positions)
 
-    _deliver(rows, described, report, as_json, output, more_files)
+    _deliver(rows, described, report, as_json, output, _drawn(plot, lambda: draw(rows)))
 
 
 def _check_files(output: Path | None, plot: Path | None = None) -> None:
     """Refuse files that could not be written, before anything is computed for them."""
-    from mdsd.studies.output import check_writable
+    from mdsd.studies.output import PICTURES, TABLES, check_writable
 
     if output is not None:
-        check_writable(output, (".csv", ".json"))
+        check_writable(output, TABLES)
     if plot is not None:
-        check_writable(plot, (".png",))
+        check_writable(plot, PICTURES)
+
+
+def _drawn(plot: Path | None, draw: Callable[[], Figure]) -> dict[Path, bytes]:
+    """Draw the picture that was asked for, if one was."""
+    from mdsd.studies.output import picture
+
+    return {} if plot is None else {plot: picture(plot.suffix.lower(), draw())}
 
 
 def _deliver(
@@ -704,14 +703,12 @@ def _deliver(
     **more: Any,
 ) -> None:
     """Write the files, all of them or none, and then print."""
-    from mdsd.studies.output import to_csv, to_json, write_files
+    from mdsd.studies.output import table, to_json, write_files
     from mdsd.studies.tables import print_report
 
     files = dict(more_files)
     if output is not None:
-        as_csv = output.suffix.lower() == ".csv"
-        text = to_csv(rows) if as_csv else to_json(rows, described, **more) + "\n"
-        files = {output: text.encode(), **files}
+        files = {output: table(output.suffix.lower(), rows, described, **more), **files}
     write_files(files)
     if as_json:
         click.echo(to_json(rows, described, **more))
@@ -726,13 +723,6 @@ def _renamed(options: Mapping[str, Any], plural: Sequence[str]) -> dict[str, Any
         for name, value in options.items()
         if value is not None
     }
-
-
-def _load(data: str) -> Dataset:
-    from mdsd.datasets import open_source
-
-    source = open_source(data)
-    return source.read(0, source.num_positions)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from mdsd.studies.capturing.settings import (
     capture_settings,
 )
 from mdsd.studies.capturing.summary import CaptureSummary, summarise
-from mdsd.studies.positions import Progress, check_progress
+from mdsd.studies.cases import Progress, check_progress
 
 __all__ = ["capture", "run_capture"]
 
