@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from mdsd._typing import AnyArray
+from mdsd._typing import AnyArray, BoolArray, FloatArray
 from mdsd.errors import InvalidArgumentError, MdsdError
 
 __all__ = [
@@ -19,10 +19,13 @@ __all__ = [
     "check_number",
     "check_type",
     "check_whole",
+    "is_bfloat16_tensor",
     "one_line",
     "read_array",
     "read_json_object",
     "read_number",
+    "read_numbers",
+    "refuse_entries",
     "row_name",
     "shown",
     "suggestion",
@@ -76,6 +79,44 @@ def row_name(name: str, row: Iterable[int]) -> str:
     """
     place = ", ".join(str(int(index)) for index in row)
     return f"{name} row {place}" if place else name
+
+
+def refuse_entries(
+    name: str,
+    values: AnyArray,
+    wrong: BoolArray,
+    expected: str,
+    error: type[MdsdError] = InvalidArgumentError,
+) -> None:
+    """Refuse an array some entries of which are wrong.
+
+    Parameters
+    ----------
+    name : str
+        What to call it in an error.
+    values, wrong : ndarray of one shape, and of bool
+        The entries, and whether each of them is wrong.
+    expected : str
+        What ends the message.
+    error : type of MdsdError, default InvalidArgumentError
+
+    Raises
+    ------
+    MdsdError
+        Of the class given, naming row, index and value of the first wrong entry.
+
+    Examples
+    --------
+    >>> refuse_entries("rates", np.array([0.5, 2.0]), np.array([False, True]), "expected <= 1")
+    Traceback (most recent call last):
+    ...
+    mdsd.errors.InvalidArgumentError: rates: index 1 is 2.0; expected <= 1
+    """
+    if wrong.any():
+        *row, column = index = tuple(np.argwhere(wrong)[0])
+        raise error(
+            f"{row_name(name, row)}: index {column} is {values[index].item()!r}; {expected}"
+        )
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
@@ -180,6 +221,62 @@ def read_array(value: Any, name: str, error: type[MdsdError]) -> AnyArray:
         return np.asarray(value)
     except Exception as reason:  # anyone's __array__ is called
         raise error(f"{name} cannot be read as an array: {one_line(reason)}") from None
+
+
+def read_numbers(
+    value: Any,
+    name: str,
+    fits: Callable[[tuple[int, ...]], bool],
+    shape: str,
+    *,
+    closed: bool = True,
+) -> FloatArray:
+    """Read an array of numbers from 0 to 1.
+
+    Parameters
+    ----------
+    value : array_like
+    name : str
+        What to call it in an error.
+    fits : callable
+        Whether a shape is one that is expected.
+    shape : str
+        That shape in words.
+    closed : bool, default True
+        Whether 1 is one of them.
+
+    Returns
+    -------
+    ndarray of float64
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it holds something else than such numbers, naming the first, or has another shape.
+
+    Examples
+    --------
+    >>> read_numbers([1, 0.5], "rates", lambda shape: shape == (2,), "(2,)").tolist()
+    [1.0, 0.5]
+    """
+    if is_bfloat16_tensor(value):
+        value = value.float()  # numpy has no such type; every bfloat16 is a float32
+    array = read_array(value, name, InvalidArgumentError)
+    expected = f"expected numbers in [0, 1{']' if closed else ')'}"
+    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":  # that of ml_dtypes
+        raise InvalidArgumentError(f"{name} holds {array.dtype.name} values; {expected}")
+    if not fits(array.shape):
+        raise InvalidArgumentError(f"{name} has shape {array.shape}; expected {shape}")
+    with np.errstate(over="ignore"):
+        numbers = array.astype(np.float64, copy=False)
+    below = numbers <= 1.0 if closed else numbers < 1.0
+    refuse_entries(name, numbers, ~((numbers >= 0.0) & below), expected)
+    return numbers
+
+
+def is_bfloat16_tensor(values: Any) -> bool:
+    """Tell whether an argument is a torch tensor of the one type that numpy cannot read."""
+    return str(getattr(values, "dtype", None)) == "torch.bfloat16"
 
 
 def read_json_object(name: str, value: Any) -> dict[str, Any]:

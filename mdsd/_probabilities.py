@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd._arguments import read_array, row_name
+from mdsd._arguments import is_bfloat16_tensor, read_array, refuse_entries, row_name
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.errors import InvalidDistributionError
 
@@ -73,11 +73,6 @@ def as_float_array(values: Any, name: str) -> tuple[AnyArray, str]:
     raise InvalidDistributionError(f"{name} holds {kind} values; expected real numbers")
 
 
-def is_bfloat16_tensor(values: Any) -> bool:
-    """Tell whether an argument is a torch tensor of the one type that numpy cannot read."""
-    return str(getattr(values, "dtype", None)) == "torch.bfloat16"
-
-
 def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
     """Check probability vectors along the last axis and renormalise them in float64.
 
@@ -119,13 +114,9 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
         mass = probs.sum(axis=-1)
     # One pass each; offenders are located only when there are some. NaN fails both comparisons.
     if probs.size and not (probs.min() >= 0.0 and np.isfinite(mass).all()):
-        bad = np.argwhere(~((probs >= 0.0) & (probs < np.inf)))
-        if len(bad):
-            *row, column = index = tuple(bad[0])
-            raise InvalidDistributionError(
-                f"{row_name(name, row)}: index {column} is {float(probs[index])!r}; "
-                "probabilities are finite and not negative"
-            )
+        bad = ~((probs >= 0.0) & (probs < np.inf))
+        expected = "probabilities are finite and not negative"
+        refuse_entries(name, probs, bad, expected, InvalidDistributionError)
     off = np.abs(mass - 1.0) > MASS_TOLERANCE[kind]
     if off.any():
         where = tuple(np.argwhere(off)[0]) if ndim > 1 else ()

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mdsd._arguments import read_array, row_name, shown
+from mdsd._arguments import read_numbers, shown
 from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
 
@@ -19,7 +19,7 @@ _STREAMS = {"draft": 1, "verify": 2, "study": 3, "capture": 4}
 
 
 def generator(
-    rng: RandomSource, stream: Literal["draft", "verify", "study", "capture"]
+    rng: RandomSource, stream: Literal["draft", "verify", "study", "capture"], *place: int
 ) -> np.random.Generator:
     """Turn what the caller gave into a generator of the named stream.
 
@@ -30,6 +30,8 @@ def generator(
         for verifying. None draws fresh entropy; numpy's global state is never touched.
     stream : {"draft", "verify", "study", "capture"}
         What the numbers are for.
+    *place : int
+        Which stream of that name, if there are many. A generator serves all of them.
 
     Raises
     ------
@@ -41,9 +43,8 @@ def generator(
     if rng is None:
         return np.random.default_rng()
     if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool) and rng >= 0:
-        return np.random.default_rng(
-            np.random.SeedSequence(int(rng), spawn_key=(_STREAMS[stream],))
-        )
+        key = (_STREAMS[stream], *place)
+        return np.random.default_rng(np.random.SeedSequence(int(rng), spawn_key=key))
     raise InvalidArgumentError(
         f"rng is {shown(rng)}; expected a numpy.random.Generator, a seed >= 0, or None"
     )
@@ -113,22 +114,4 @@ def read_uniforms(rng: RandomSource, uniforms: Any, shape: tuple[int, ...]) -> F
         return generator(rng, "verify").random(shape)
     if rng is not None:
         raise InvalidArgumentError("rng and uniforms are both given; expected one of them")
-    given = read_array(uniforms, "uniforms", InvalidArgumentError)
-    if given.dtype.kind not in "fiu":
-        raise InvalidArgumentError(
-            f"uniforms holds {given.dtype.name} values; expected numbers in [0, 1)"
-        )
-    if given.shape != shape:
-        raise InvalidArgumentError(f"uniforms has shape {given.shape}; expected {shape}")
-    numbers = given
-    if numbers.dtype != np.float64:
-        with np.errstate(over="ignore"):
-            numbers = given.astype(np.float64)
-    outside = ~((numbers >= 0.0) & (numbers < 1.0))
-    if outside.any():
-        *row, column = index = tuple(np.argwhere(outside)[0])
-        raise InvalidArgumentError(
-            f"{row_name('uniforms', row)}: index {column} is {float(numbers[index])!r}; "
-            "expected numbers in [0, 1)"
-        )
-    return numbers
+    return read_numbers(uniforms, "uniforms", shape.__eq__, str(shape), closed=False)

@@ -45,6 +45,9 @@ _FAINT = 1.0 / 128.0
 _POWERS = 8
 """Power sums kept: with the next one, 128**-9 of a token would be noticed."""
 
+_MANY = 500.0
+"""Arrivals expected of tokens counted together: of many more, exp(-x) for none is no number."""
+
 _STRETCH = 32
 """Tokens or groups handled between two fresh exponentials; each product in between rounds once."""
 
@@ -184,9 +187,10 @@ def _count_arrivals(
                 joined += 1
                 _chances(rates[i], times, stay, come)
                 _join_token(counts[g, : min(num_draws, joined + 1)], stay, come)
-        if sums[1] > 0.0:
-            _count_faint(sums, shares, faint)
-            _join_group(counts[g], faint, False)
+            if sums[1] > _MANY or (sums[1] > 0.0 and i == starts[g + 1] - 1):
+                _count_faint(sums, shares, faint)
+                _join_group(counts[g], faint, False)
+                joined, sums[:] = num_draws, 0.0
 
 
 @njit(cache=True)

@@ -20,7 +20,7 @@ from itertools import count
 import numpy as np
 from numba import njit
 
-from solvers._typing import FloatArray
+from solvers._typing import FloatArray, IntArray
 
 __all__ = [
     "MASS_SCALE",
@@ -46,13 +46,17 @@ _CERTAIN = 45.0
 _LONG_WAIT = 600.0
 """Expected arrivals beyond which the chance of none sinks below the smallest number."""
 
+_STRETCH = 64
+"""Tokens whose expected arrivals are summed before they join those of the others."""
+
 _BLOCK = 8
 """Nodes handled together, so that the compiler can use vector instructions."""
 
 
 def _step(num_draws: int) -> float:
     # The count of arrivals passes n within a factor of exp(1/sqrt(n)) in t, which the step has to
-    # resolve. Measured against finer steps and exact enumeration: at most 4e-15 for n up to 64.
+    # resolve. Of 7,000 laws of two weights, 3 to 1e20 times each other, the worst relative error of
+    # a hit was 2e-13 for n up to 64, and 4e-14 of 70 more for n up to 250.
     return 0.2 * math.sqrt(8.0 / max(num_draws, 8))
 
 
@@ -73,15 +77,25 @@ def _arrive(counts: FloatArray, x: float) -> None:
     counts[0] *= stay
 
 
+@njit(cache=True, fastmath={"reassoc"})
+def _start_stretch(weights: FloatArray, t: float) -> tuple[int, float]:
+    certain, expected = 0, 0.0
+    for weight in weights:
+        x = weight * t
+        certain += 1 if x > _CERTAIN else 0
+        expected += 0.0 if x > _CERTAIN else x
+    return certain, expected
+
+
 @njit(cache=True)
 def _start_node(weights: FloatArray, t: float) -> tuple[int, float]:
     """Count the tokens certain to have arrived by t, and expect arrivals among the others."""
     certain, expected = 0, 0.0
-    for weight in weights:
-        if weight * t > _CERTAIN:
-            certain += 1
-        else:
-            expected += weight * t
+    # In stretches: exp magnifies what is lost where small terms are added to a large sum.
+    for first in range(0, len(weights), _STRETCH):
+        count, part = _start_stretch(weights[first : first + _STRETCH], t)
+        certain += count
+        expected += part
     return certain, expected
 
 
@@ -99,35 +113,35 @@ def _add_block(
     num_draws: int,
     times: FloatArray,
     node_weights: FloatArray,
+    certain: IntArray,
+    expected: FloatArray,
     hits: FloatArray,
 ) -> float:
     """Add a block of nodes to the hits of every prefix; give Pr[< n of all arrived] at the last.
 
     ``counts[j, m]`` is Pr[no token of A and j tokens of H arrived by t_m]. When token i moves from
     A to H it grows by ``counts[j - 1, m] * expm1(q_i t_m)``: sums of positive terms throughout. A
-    token certain to have arrived is taken as such, and its node counts from where it is in H.
+    token certain to have arrived is taken as such, and its node counts from where it is in H. The
+    chance of none among the others, ``exp(-expected[m])``, has to be a number at every node.
     """
     size, width = len(weights), len(times)
     latest = times[width - 1]
     # More than a few arrivals are out of reach while t is small, and their probabilities would
     # sink into slow subnormal numbers.
-    expected = latest * MASS_SCALE
-    reach, chance = 1, expected
+    at_most = latest * MASS_SCALE
+    reach, chance = 1, at_most
     while reach < num_draws and chance > 1e-30:
         reach += 1
-        chance *= expected / reach
+        chance *= at_most / reach
     counts = np.zeros((reach, width))
-    pending = np.zeros(width, dtype=np.int64)
+    pending = certain.copy()
     active = node_weights.copy()
     growth = np.empty(width)
     for m in range(width):
-        certain, expected = 0, times[m] * MASS_SCALE
-        if latest * MASS_SCALE > _CERTAIN:
-            certain, expected = _start_node(weights, times[m])
-        if certain < reach:
-            counts[certain, m] = math.exp(-expected)
-        if certain > 0:
-            pending[m], active[m] = certain, 0.0
+        if certain[m] < reach:
+            counts[certain[m], m] = math.exp(-expected[m])
+        if certain[m] > 0:
+            active[m] = 0.0
     for k in range(size - 1, -1, -1):
         weight = weights[k]
         if weight > 0.0:
@@ -160,9 +174,10 @@ def _add_block(
 def _add_node(
     weights: FloatArray, num_draws: int, t: float, node_weight: float, hits: FloatArray
 ) -> float:
-    """Add one late node, with the counts of H and the wait for A kept apart.
+    """Add one node, with the counts of H and the wait for A kept apart.
 
-    For hundreds of draws, where the chance that nothing has arrived is no number any more.
+    For where the chance that nothing has arrived is no number any more: with hundreds of draws, or
+    with more than a dozen tokens that are all but certain to have arrived.
     """
     size = len(weights)
     counts = np.zeros(num_draws)
@@ -182,18 +197,25 @@ def _prefix_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray
     size = len(weights)
     hits = np.zeros(size + 1)
     times, node_weights = np.empty(_BLOCK), np.empty(_BLOCK)
+    certain, expected = np.zeros(_BLOCK, dtype=np.int64), np.empty(_BLOCK)
+    heaviest, total = weights.max(), _start_node(weights, 1.0 / MASS_SCALE)[1]
     s = _LOWEST_NODE
     while True:
         for m in range(_BLOCK):
             times[m], node_weights[m] = _node(s)
+            expected[m] = times[m] * MASS_SCALE * total
             s += step
         latest = times[_BLOCK - 1]
-        if latest * MASS_SCALE > _LONG_WAIT and _start_node(weights, latest)[1] > _LONG_WAIT:
+        if heaviest * latest > _CERTAIN:
+            for m in range(_BLOCK):
+                certain[m], expected[m] = _start_node(weights, times[m])
+        # Not at the latest node alone: what is certain there may be awaited at an earlier one.
+        if expected.max() > _LONG_WAIT:
             fewer = 0.0
             for m in range(_BLOCK):
                 fewer = _add_node(weights, num_draws, times[m], node_weights[m], hits)
         else:
-            fewer = _add_block(weights, num_draws, times, node_weights, hits)
+            fewer = _add_block(weights, num_draws, times, node_weights, certain, expected, hits)
         if s > 1.0 and latest * fewer < _NEGLIGIBLE:
             break
     prefix = 0.0

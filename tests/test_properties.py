@@ -24,6 +24,8 @@ from mdsd.testing import (
     problems,
 )
 
+from .verifiers import NAMES, supporting
+
 KINDS = {
     "with_replacement": mdsd.WithReplacement,
     "without_replacement": mdsd.WithoutReplacement,
@@ -52,8 +54,12 @@ def examples(count: int) -> Any:
 
 
 def kinds_of(verifier: str) -> tuple[str, ...]:
-    types = get_verifier(verifier).draft_types
-    return tuple(name for name, kind in KINDS.items() if issubclass(kind, types))
+    chosen = get_verifier(verifier)
+    return tuple(
+        name
+        for name, kind in KINDS.items()
+        if (chosen.takes_successive and kind.successive) or issubclass(kind, chosen.draft_types)
+    )
 
 
 def problems_of(verifier: str, **sizes: Any) -> Any:
@@ -66,7 +72,7 @@ def plan_of(verifier: str, problem: Any, **options: Any) -> Any:
     return get_verifier(verifier, **options).plan(problem.target_probs, problem.draft)
 
 
-every_verifier = pytest.mark.parametrize("verifier", mdsd.verifier_names())
+every_verifier = pytest.mark.parametrize("verifier", NAMES)
 every_kind = pytest.mark.parametrize("kind", list(KINDS))
 
 
@@ -404,10 +410,8 @@ def test_found_by_fuzzing(target, draft):
     for method in FORMULATIONS:
         found = acceptance_bound(target, draft, method=method).value
         assert found == pytest.approx(best, rel=0, abs=1e-9), method
-    for name in mdsd.verifier_names():
-        verifier = get_verifier(name)
-        if verifier.supports(draft):
-            check_plan(verifier.plan(target, draft), attains_bound=verifier.attains_bound)
+    for verifier in map(get_verifier, supporting(draft)):
+        check_plan(verifier.plan(target, draft), attains_bound=verifier.attains_bound)
 
 
 # --- draft distributions -------------------------------------------------------------------------

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from mdsd._random import generator
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import ChainPair
 from mdsd.analysis._simulation import RowSampler, blocks, mean_and_stderr
-from mdsd.analysis.rules import (
-    excess,
-    output_laws,
-    read_accept_probs,
-    rejection_probabilities,
-)
+from mdsd.analysis.rules import excess, output_laws, rejection_probabilities
 
-__all__ = ["Prefixes", "RuleOnChain", "SimulatedRule", "read_accept_chain"]
+__all__ = ["Prefixes", "RuleOnChain"]
 
 Prefixes = Literal["output", "target"]
 """Whose tokens a position follows: those that the rule emitted, or those of the target."""
-
-
-@dataclass(frozen=True)
-class SimulatedRule:
-    """Means and standard errors of a simulated rule, over all positions together."""
-
-    rejections: float
-    rejections_stderr: float
-    total_variation: float
-    total_variation_stderr: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +56,20 @@ class RuleOnChain:
                 law = law @ kernel
         return rejections, distance
 
-    def simulated(self, runs: int, rng: Any) -> SimulatedRule:
+    def simulated(self, runs: int, stream: np.random.Generator) -> tuple[float, ...]:
         """Simulate the rule on the tokens that it emits.
+
+        Returns
+        -------
+        tuple of float
+            Rejections and their standard error, distance from the target and its standard error,
+            over all positions together.
 
         Notes
         -----
         With A the set of tokens that a position emits too often, its distance from the target is
         the probability of A under the output less that under the target; the first is counted.
         """
-        stream = generator(rng, "study")
         start = RowSampler(self.pair.initial[np.newaxis])
         rejections, distances = [], []
         for block in blocks(runs):
@@ -102,24 +91,7 @@ class RuleOnChain:
                     distance += often[rows, tokens] - share[rows]
             rejections.append(rejected)
             distances.append(distance)
-        return SimulatedRule(
+        return (
             *mean_and_stderr(np.concatenate(rejections)),
             *mean_and_stderr(np.concatenate(distances)),
         )
-
-
-def read_accept_chain(accept_probs: Any, pair: ChainPair) -> FloatArray:
-    """Check an acceptance function for every last token, and position if it changes.
-
-    Returns
-    -------
-    ndarray of float64, shape (1, V, V) or (T, V, V)
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it has another shape than a chain of this pair, or leaves [0, 1].
-    """
-    size = len(pair.initial)
-    found = read_accept_probs(accept_probs, (size, size), (pair.horizon, size, size))
-    return found if found.ndim == 3 else found[np.newaxis]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from mdsd._arguments import check_whole
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
 
 __all__ = [
@@ -19,7 +17,6 @@ __all__ = [
     "RowSampler",
     "SimulatedRejections",
     "blocks",
-    "check_runs",
     "mean_and_stderr",
 ]
 
@@ -59,10 +56,6 @@ class SimulatedRejections(FrozenArrays):
     runs: int
     mean_by_horizon: FloatArray
     stderr_by_horizon: FloatArray
-
-    def __post_init__(self) -> None:
-        frozen(self.mean_by_horizon)
-        frozen(self.stderr_by_horizon)
 
 
 class RejectionTally:
@@ -131,17 +124,6 @@ class RowSampler:
         return np.asarray(np.minimum(place - first, self._last[rows]))
 
 
-def check_runs(runs: Any) -> int:
-    """Check the number of runs: a standard error takes at least two.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is not an integer >= 2.
-    """
-    return check_whole("runs", runs, 2)
-
-
 def blocks(runs: int) -> Iterator[int]:
     """Cut a number of runs into numbers that are simulated side by side.
 
@@ -155,5 +137,6 @@ def blocks(runs: int) -> Iterator[int]:
 
 
 def mean_and_stderr(values: FloatArray) -> tuple[float, float]:
-    """Mean of one number a run, and its standard error."""
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
+    """Mean of one number a run, and its standard error; NaN for a single one."""
+    scatter = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+    return float(values.mean()), scatter / math.sqrt(len(values))

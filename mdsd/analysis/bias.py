@@ -8,17 +8,18 @@ itself (Decoding-UNO).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_name, check_number, read_array, shown
+from mdsd._arguments import check_name, check_number, check_whole, read_array, shown
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._random import RandomSource, generator
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import ChainPair, read_chain_pair
 from mdsd.analysis._rule_chains import Prefixes, RuleOnChain
-from mdsd.analysis._simulation import DEFAULT_RUNS, check_runs
+from mdsd.analysis._simulation import DEFAULT_RUNS
 from mdsd.analysis.rules import AcceptRule, read_pair, redraw_laws, rule_of
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers.base import accept_probs
@@ -43,7 +44,7 @@ _REDRAWS = ("optimal", "target")
 # --- the rule at one position --------------------------------------------------------------------
 
 
-def over_acceptance(target_probs: Any, draft_probs: Any, epsilon: float) -> FloatArray:
+def over_acceptance(target_probs: ArrayLike, draft_probs: ArrayLike, epsilon: float) -> FloatArray:
     """Give the accept probabilities ``b = min(1, (p + eps) / q)``.
 
     Parameters
@@ -81,7 +82,7 @@ def over_acceptance(target_probs: Any, draft_probs: Any, epsilon: float) -> Floa
 
 
 def biased_rule(
-    target_probs: Any, draft_probs: Any, epsilon: float, *, redraw: Redraw = "optimal"
+    target_probs: ArrayLike, draft_probs: ArrayLike, epsilon: float, *, redraw: Redraw = "optimal"
 ) -> AcceptRule:
     """Work out the over-accepting rule at one position. **Not lossless** for `epsilon` > 0.
 
@@ -142,12 +143,10 @@ class ParetoFront(FrozenArrays):
     uno_rejections: FloatArray
     uno_total_variation: FloatArray
 
-    def __post_init__(self) -> None:
-        for array in vars(self).values():
-            frozen(array)
 
-
-def pareto_front(target_probs: Any, draft_probs: Any, epsilons: Any) -> ParetoFront:
+def pareto_front(
+    target_probs: ArrayLike, draft_probs: ArrayLike, epsilons: ArrayLike
+) -> ParetoFront:
     """Compute what bias buys at one position: rejection probability against total variation.
 
     Parameters
@@ -184,16 +183,15 @@ def pareto_front(target_probs: Any, draft_probs: Any, epsilons: Any) -> ParetoFr
     >>> front.uno_total_variation.round(12).tolist()
     [0.15, 0.25, 0.3]
     """
-    steps = _read_epsilons(epsilons)
-    return _front(_one_position(*read_pair(target_probs, draft_probs)), steps, "output")
+    return _front(ChainPair.one_position(*read_pair(target_probs, draft_probs)), epsilons, "output")
 
 
 def chain_pareto_front(
-    target_chain: Any,
-    draft_chain: Any,
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
     horizon: int,
-    initial: Any,
-    epsilons: Any,
+    initial: ArrayLike,
+    epsilons: ArrayLike,
     *,
     prefixes: Prefixes = "output",
 ) -> ParetoFront:
@@ -235,19 +233,19 @@ def chain_pareto_front(
     ([0.4615, 0.08075], [0.0, 0.38075])
     """
     check_name("prefixes", prefixes, ("output", "target"))
+    return _front(read_chain_pair(target_chain, draft_chain, horizon, initial), epsilons, prefixes)
+
+
+def _front(pair: ChainPair, epsilons: ArrayLike, prefixes: Prefixes) -> ParetoFront:
     steps = _read_epsilons(epsilons)
-    return _front(read_chain_pair(target_chain, draft_chain, horizon, initial), steps, prefixes)
-
-
-def _front(pair: ChainPair, epsilons: FloatArray, prefixes: Prefixes) -> ParetoFront:
     points = [
         [
-            *_rule(pair, step, "optimal").expected(prefixes),
-            *_rule(pair, step, "target").expected(prefixes),
+            *_rule(pair, e, "optimal").expected(prefixes),
+            *_rule(pair, e, "target").expected(prefixes),
         ]
-        for step in epsilons
+        for e in steps
     ]
-    return ParetoFront(epsilons, *np.array(points).T.copy())
+    return ParetoFront(steps, *np.array(points).T.copy())
 
 
 # --- simulation ----------------------------------------------------------------------------------
@@ -276,16 +274,11 @@ class SimulatedFront(FrozenArrays):
     total_variation_stderr: FloatArray
     runs: int
 
-    def __post_init__(self) -> None:
-        for array in vars(self).values():
-            if isinstance(array, np.ndarray):
-                frozen(array)
-
 
 def simulate_pareto_front(
-    target_probs: Any,
-    draft_probs: Any,
-    epsilons: Any,
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike,
+    epsilons: ArrayLike,
     *,
     redraw: Redraw = "optimal",
     runs: int = DEFAULT_RUNS,
@@ -322,17 +315,16 @@ def simulate_pareto_front(
     >>> bool(abs(found.total_variation[0] - 0.2) < 4 * found.total_variation_stderr[0] < 0.02)
     True
     """
-    steps, count = _read_simulation(epsilons, redraw, runs)
-    pair = _one_position(*read_pair(target_probs, draft_probs))
-    return _simulated_front(pair, steps, redraw, count, rng)
+    pair = ChainPair.one_position(*read_pair(target_probs, draft_probs))
+    return _simulated_front(pair, epsilons, redraw, runs, rng)
 
 
 def simulate_chain_pareto_front(
-    target_chain: Any,
-    draft_chain: Any,
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
     horizon: int,
-    initial: Any,
-    epsilons: Any,
+    initial: ArrayLike,
+    epsilons: ArrayLike,
     *,
     redraw: Redraw = "optimal",
     runs: int = DEFAULT_RUNS,
@@ -368,32 +360,22 @@ def simulate_chain_pareto_front(
     >>> bool(abs(found.rejections[0] - 0.4615) < 4 * found.rejections_stderr[0] < 0.03)
     True
     """
-    steps, count = _read_simulation(epsilons, redraw, runs)
     pair = read_chain_pair(target_chain, draft_chain, horizon, initial)
-    return _simulated_front(pair, steps, redraw, count, rng)
+    return _simulated_front(pair, epsilons, redraw, runs, rng)
 
 
 def _simulated_front(
-    pair: ChainPair, epsilons: FloatArray, redraw: Redraw, runs: int, rng: RandomSource
+    pair: ChainPair, epsilons: ArrayLike, redraw: Redraw, runs: int, rng: RandomSource
 ) -> SimulatedFront:
+    check_name("redraw", redraw, _REDRAWS)
+    steps, count = _read_epsilons(epsilons), check_whole("runs", runs, 2)
     stream = generator(rng, "study")
-    found = [_rule(pair, step, redraw).simulated(runs, stream) for step in epsilons]
-    return SimulatedFront(
-        epsilons,
-        np.array([each.rejections for each in found]),
-        np.array([each.rejections_stderr for each in found]),
-        np.array([each.total_variation for each in found]),
-        np.array([each.total_variation_stderr for each in found]),
-        runs,
-    )
+    points = np.array([_rule(pair, step, redraw).simulated(count, stream) for step in steps])
+    columns = points.T.copy()
+    return SimulatedFront(steps, columns[0], columns[1], columns[2], columns[3], count)
 
 
 # --- what both share -----------------------------------------------------------------------------
-
-
-def _one_position(target: FloatArray, draft: FloatArray) -> ChainPair:
-    """Give two laws as a chain of a single position, whose last token does not matter."""
-    return ChainPair(target[np.newaxis, np.newaxis], draft[np.newaxis, np.newaxis], np.ones(1), 1)
 
 
 def _rule(pair: ChainPair, epsilon: float, redraw: Redraw) -> RuleOnChain:
@@ -408,12 +390,7 @@ def _accept_and_redraw(
     return accept, redraw_laws(target, draft, accept) if redraw == "optimal" else target
 
 
-def _read_simulation(epsilons: Any, redraw: Any, runs: Any) -> tuple[FloatArray, int]:
-    check_name("redraw", redraw, _REDRAWS)
-    return _read_epsilons(epsilons), check_runs(runs)
-
-
-def _read_epsilons(values: Any) -> FloatArray:
+def _read_epsilons(values: ArrayLike) -> FloatArray:
     array = read_array(values, "epsilons", InvalidArgumentError)
     if array.dtype.kind not in "fiu" or array.ndim != 1 or not len(array):
         raise InvalidArgumentError(
@@ -421,10 +398,4 @@ def _read_epsilons(values: Any) -> FloatArray:
         )
     with np.errstate(over="ignore"):
         steps = array.astype(np.float64)
-    outside = ~((steps >= 0.0) & (steps < np.inf))
-    if outside.any():
-        index = int(np.argmax(outside))
-        raise InvalidArgumentError(
-            f"epsilons[{index}] is {float(steps[index])!r}; expected a finite number >= 0"
-        )
-    return steps
+    return np.array([check_number(f"epsilons[{k}]", step) for k, step in enumerate(steps.tolist())])

@@ -15,12 +15,12 @@ needed: O(R N^2) in all, and O(D R N^2) otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
 from mdsd.analysis.tokens import read_acceptance_by_rank
 from mdsd.trees import MAX_NODES, TreeShape
@@ -48,12 +48,9 @@ class TreePlan(FrozenArrays):
     expected_tokens: float
     tokens_by_budget: FloatArray
 
-    def __post_init__(self) -> None:
-        frozen(self.tokens_by_budget)
-
 
 def plan_tree(
-    acceptance_by_rank: Any,
+    acceptance_by_rank: ArrayLike,
     node_budget: int,
     *,
     max_depth: int | None = None,

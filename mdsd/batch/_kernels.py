@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
+from mdsd.rules.kernels import excess, kseq_excess, kseq_root_and_overlap, overlap
 
 __all__ = [
     "KSEQ",
@@ -141,26 +142,6 @@ def survey_rows(
 
 
 @njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def _excess(x: AnyArray, y: AnyArray, cap: float, start: int, stop: int) -> float:
-    """Sum of ``(x - cap y)+`` over a range of tokens."""
-    total = 0.0
-    for i in range(start, stop):
-        above = np.float64(x[i]) - cap * np.float64(y[i])
-        total += above if above > 0.0 else 0.0
-    return total
-
-
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def _overlap(x: AnyArray, y: AnyArray, cap: float) -> float:
-    """Sum of ``min(x, cap y)``."""
-    total = 0.0
-    for i in range(len(x)):
-        wanted, offered = np.float64(x[i]), cap * np.float64(y[i])
-        total += wanted if wanted < offered else offered
-    return total
-
-
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
 def _sum(x: AnyArray, start: int, stop: int) -> float:
     total = 0.0
     for i in range(start, stop):
@@ -184,7 +165,7 @@ def _draw(x: AnyArray, y: AnyArray, cap: float, goal: float, tolerance: float) -
     passed = 0.0
     for start in range(0, size, _BLOCK):
         stop = min(start + _BLOCK, size)
-        block = _excess(x, y, cap, start, stop)
+        block = excess(x, y, cap, start, stop)
         if passed + block <= goal + tolerance:
             passed += block
             continue
@@ -259,7 +240,7 @@ def _rrs_row(
         cap += mass / rest
         if not cap <= _LARGEST_CAP:
             return UNSURE
-        mass = _excess(x, y, cap * scale, 0, len(x)) / x_mass
+        mass = excess(x, y, cap * scale, 0, len(x)) / x_mass
         # Above the cap p exceeds c q, so that q holds at most 1/c there.
         mass_error = slack + cap_error * min(1.0, 1.0 / cap)
         if mass <= 8.0 * mass_error:
@@ -329,8 +310,8 @@ def _spechub_row(
     # The hub is reached with the mass its partners left, in the two cases in turn.
     scale = x_mass / y_mass
     wanted = x[hub] / x_mass
-    above = _excess(x, tail, scale, 0, size) - x[hub]  # mass of p above q, off the hub
-    above_both = _excess(x, tail, (1.0 + ratio) * scale, 0, size) - x[hub]
+    above = excess(x, tail, scale, 0, size) - x[hub]  # mass of p above q, off the hub
+    above_both = excess(x, tail, (1.0 + ratio) * scale, 0, size) - x[hub]
     target_others = x_mass - x[hub]
     reached = others - (target_others - above) / x_mass
     reached_second = y[hub] / y_mass - (above - above_both) / x_mass
@@ -366,15 +347,6 @@ def _spechub_row(
 
 
 @njit(cache=True, error_model="numpy")
-def _kseq_excess(overlap: float, rho: float, num_drafts: int) -> float:
-    """``1 - (1 - beta)**n - rho beta`` at ``beta = overlap / rho``; its root is K-SEQ's rho."""
-    beta = overlap / rho
-    if beta >= 1.0:
-        return 1.0 - overlap
-    return -math.expm1(num_drafts * math.log1p(-beta)) - overlap
-
-
-@njit(cache=True, error_model="numpy")
 def _kseq_range(
     x: AnyArray, x_mass: float, y: AnyArray, y_mass: float, num_drafts: int
 ) -> tuple[float, float]:
@@ -384,40 +356,17 @@ def _kseq_range(
     slack = (num_drafts + 1) * _slack(len(x))
     scale = x_mass / y_mass
     low, high = 1.0, float(num_drafts)
-    # False position (Illinois): the excess falls with rho.
-    at_low = _kseq_excess(_overlap(x, y, scale) / x_mass, low, num_drafts)
-    at_high = _kseq_excess(_overlap(x, y, high * scale) / x_mass, high, num_drafts)
-    inner_low, inner_high, weight_low, weight_high = low, high, at_low, at_high
-    middle, side = low, 0
-    for _ in range(100):
-        if not weight_low > weight_high or inner_high - inner_low <= 1e-12:
-            break
-        middle = inner_low + (inner_high - inner_low) * weight_low / (weight_low - weight_high)
-        middle = min(max(middle, inner_low), inner_high)
-        overlap = _overlap(x, y, middle * scale) / x_mass
-        value = _kseq_excess(overlap, middle, num_drafts)
-        if abs(value) <= slack * overlap:
-            break
-        if value > 0.0:
-            inner_low, weight_low = middle, value
-            if side > 0:
-                weight_high *= 0.5
-            side = 1
-        else:
-            inner_high, weight_high = middle, value
-            if side < 0:
-                weight_low *= 0.5
-            side = -1
-    # A plan bisects to neighbouring numbers: it ends where its own excess changes sign, which is
-    # between two places at which the sign is beyond doubt.
+    middle, _ = kseq_root_and_overlap(x, x_mass, y, y_mass, num_drafts)
+    # A plan ends where its own excess all but vanishes, which is between two places at which the
+    # sign is beyond doubt.
     width = 1e-13
     for _ in range(60):
         lower, upper = max(middle - width, low), min(middle + width, high)
-        below = _overlap(x, y, lower * scale) / x_mass
-        above = _overlap(x, y, upper * scale) / x_mass
-        certain = lower == low or _kseq_excess(below, lower, num_drafts) > slack * below
+        below = overlap(x, y, lower * scale) / x_mass
+        above = overlap(x, y, upper * scale) / x_mass
+        certain = lower == low or kseq_excess(below, lower, num_drafts) > slack * below
         if certain and (
-            upper == high or _kseq_excess(above, upper, num_drafts) < -slack * num_drafts * above
+            upper == high or kseq_excess(above, upper, num_drafts) < -slack * num_drafts * above
         ):
             return lower, upper
         width *= 4.0
@@ -459,9 +408,9 @@ def _kseq_row(
         low, high = _kseq_range(x, x_mass, y, y_mass, n)
     scale = x_mass / y_mass
     tolerance = 8.0 * (n + 2) * _slack(len(x)) + 2.0 * (high - low)
-    if _overlap(x, y, high * scale) == 0.0:
+    if overlap(x, y, high * scale) == 0.0:
         tolerance = _slack(len(x))  # nothing in common: the residual is p, whatever rho
-    mass = _excess(x, y, high * scale, 0, len(x)) / x_mass
+    mass = excess(x, y, high * scale, 0, len(x)) / x_mass
     if mass <= 8.0 * tolerance:
         return UNSURE
     goal = uniforms[n] * mass

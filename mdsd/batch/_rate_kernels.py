@@ -14,6 +14,7 @@ from numba import njit
 from mdsd._typing import AnyArray, FloatArray
 from mdsd.batch._bound_kernels import most_likely, top_and_tail
 from mdsd.batch._live_tokens import gather_live
+from mdsd.rules.kernels import any_of_tries, excess, kseq_root_and_overlap, overlap
 from mdsd.verifiers._rejection_paths import path_tables
 from mdsd.verifiers._rejection_rates import enumerate_rejection, pair_rejection, sample_rejection
 from solvers.hitting import MASS_SCALE, _mean_token_hit
@@ -40,49 +41,15 @@ with replacement. The others draw from the target, and look whether the token wa
 with replacement, without, by the top n, or by the top n - 1 and one more.
 """
 
-_MULTIPLIED = 16
-"""Draws up to which multiplying is faster than logarithms, and as exact."""
-
-
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def _overlap(p: FloatArray, q: FloatArray, cap: float) -> float:
-    """``sum min(p, c q)``."""
-    total = 0.0
-    for i in range(len(p)):
-        offered = cap * q[i]
-        total += p[i] if p[i] < offered else offered
-    return total
-
-
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
-def _excess(p: FloatArray, q: FloatArray, cap: float) -> float:
-    """Z(c): ``sum (p - c q)+``."""
-    total = 0.0
-    for i in range(len(p)):
-        above = p[i] - cap * q[i]
-        total += above if above > 0.0 else 0.0
-    return total
-
-
-@njit(cache=True, error_model="numpy")
-def _any_of(chance: float, num_draws: int) -> float:
-    """``1 - (1 - x)**n``, without cancellation."""
-    if num_draws > _MULTIPLIED:
-        return -math.expm1(num_draws * math.log1p(-chance)) if chance < 1.0 else 1.0
-    met = 0.0
-    for _ in range(num_draws):
-        met += (1.0 - met) * chance
-    return met
-
 
 @njit(cache=True, error_model="numpy")
 def _first_rate(p: FloatArray, q: FloatArray, num_others: int) -> float:
     """``sum min(p, q) + sum (p - q)+ (1 - (1 - q)**m)``, with m other drafts to meet."""
-    value = _overlap(p, q, 1.0)
+    value = overlap(p, q, 1.0)
     if num_others > 0:
         for i in range(len(p)):
             if p[i] > q[i]:
-                value += (p[i] - q[i]) * _any_of(q[i], num_others)
+                value += (p[i] - q[i]) * any_of_tries(q[i], num_others)
     return value
 
 
@@ -91,47 +58,11 @@ def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """Raise the cap by the mass left above it, from round to round."""
     cap, before = 1.0, 1.0
     for _ in range(num_drafts - 1):
-        left = _excess(p, q, cap)
+        left = excess(p, q, cap, 0, len(p))
         if left == before:
             break  # what is left is never drafted
         cap, before = cap + left, left
-    return _overlap(p, q, cap)
-
-
-@njit(cache=True, error_model="numpy")
-def _kseq_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
-    """``1 - (1 - beta)**n = rho beta`` at the rho in [1, n] where both sides are equal.
-
-    The left side falls with rho and the right side, ``sum min(p, rho q)``, rises: at any rho the
-    rate lies between the two, and where they agree to the last digits, it is known to these.
-    """
-    low, high = 1.0, float(num_drafts)
-    taken = _overlap(p, q, low)
-    below = _any_of(min(taken, 1.0), num_drafts) - taken
-    if taken == 0.0 or below <= 0.0:
-        return taken
-    above = _any_of(min(_overlap(p, q, high) / high, 1.0), num_drafts) - _overlap(p, q, high)
-    # False position, with the weight of an end that stays halved (Illinois); at every fourth step
-    # the interval is, as the left side may be all but flat.
-    side = 0
-    for step in range(200):
-        if not (below > above and high > low):
-            break
-        share = below / (below - above) if step % 4 < 3 else 0.5
-        middle = min(max(low + (high - low) * share, low), high)
-        taken = _overlap(p, q, middle)
-        value = _any_of(min(taken / middle, 1.0), num_drafts) - taken
-        if abs(value) <= 1e-14 * taken:
-            break
-        if value > 0.0:
-            low, below = middle, value
-            above *= 0.5 if side > 0 else 1.0
-            side = 1
-        else:
-            high, above = middle, value
-            below *= 0.5 if side < 0 else 1.0
-            side = -1
-    return taken
+    return overlap(p, q, cap)
 
 
 @njit(cache=True)
@@ -139,7 +70,7 @@ def _met_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """``sum p (1 - (1 - q)**n)``."""
     value = 0.0
     for i in range(len(p)):
-        value += p[i] * _any_of(q[i], num_drafts)
+        value += p[i] * any_of_tries(q[i], num_drafts)
     return value
 
 
@@ -199,7 +130,7 @@ def _rate(rule: int, p: FloatArray, q: FloatArray, num_drafts: int, step: float)
     if rule == RRS:
         return _rrs_rate(p, q, num_drafts)
     if rule == KSEQ:
-        return _kseq_rate(p, q, num_drafts)
+        return kseq_root_and_overlap(p, 1.0, q, 1.0, num_drafts)[1]
     if rule == MET_BY_TOP:
         return top_and_tail(p, q, num_drafts, False)
     if rule == MET_BY_TOP_AND_ONE:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
-import numpy as np
-
 from mdsd._arguments import shown
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
 
@@ -76,22 +73,6 @@ class Dataset(FrozenArrays):
     def vocab_size(self) -> int:
         """K, the number of columns."""
         return int(self.target_logits.shape[1])
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A read-only mapping cannot be pickled.
-        return {
-            name: dict(value) if isinstance(value, Mapping) else value
-            for name, value in self.__dict__.items()
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            if isinstance(value, dict):
-                state[name] = MappingProxyType(value)
-                for table in value.values():
-                    if isinstance(table, np.ndarray):
-                        frozen(table)
-        super().__setstate__(state)
 
 
 def check_model_names(what: str, names: Iterable[Any]) -> None:

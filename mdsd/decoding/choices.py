@@ -7,14 +7,12 @@ Whoever answers decides what a run of the decoder is: `RandomChoices` draws, and
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, cast
 
 import numpy as np
 
 from mdsd._random import RandomSource, draw_tokens, generator
 from mdsd._typing import FloatArray, IntArray
-from mdsd.batch import verify_batch
-from mdsd.decoding.laws import BATCH_LAWS
+from mdsd.batch.verification import verify_one
 from mdsd.drafts import DraftDistribution
 from mdsd.verifiers import Verifier
 from mdsd.verifiers.base import Plan, SelectionPlan
@@ -152,19 +150,7 @@ class RandomChoices(Choices):
         law: DraftDistribution,
         draft_token_ids: IntArray,
     ) -> int:
-        if type(law) in BATCH_LAWS:
-            # Compiled where the verifier is; the answer is that of its plan in any case.
-            found = verify_batch(
-                target_probs[np.newaxis],
-                cast(Any, law).draft_probs[np.newaxis],
-                draft_token_ids[np.newaxis],
-                draft=law.name,
-                verifier=verifier,
-                rng=self._verify,
-            )
-            return int(found.token_ids[0])
-        plan = verifier.plan(target_probs, law)
-        return int(plan.verify(draft_token_ids, self._verify).token_id)
+        return verify_one(verifier, target_probs, law, draft_token_ids, self._verify)
 
     def accept(self, probability: float) -> bool:  # noqa: D102
         return bool(self._verify.random() < probability)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from mdsd._arguments import check_name, shown
 from mdsd._tokens import read_token_ids
-from mdsd.batch._inputs import check_draft_name
 from mdsd.decoding.batch_scheme import batch_shape
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
-from mdsd.decoding.drafting import Drafting, takes_several
-from mdsd.decoding.laws import example_law
+from mdsd.decoding.drafting import Drafting
 from mdsd.decoding.models import Model, check_model
 from mdsd.decoding.rows import PlainRows, Prefixes, Row, RowModel
 from mdsd.decoding.sampling import FilteredRows, LogitsProcessor, Sampling
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.token_ids import read_sequence
 from mdsd.decoding.verification import step_verification
+from mdsd.drafts import Draft, DraftKind, read_kind
 from mdsd.errors import (
     InvalidArgumentError,
     InvalidDistributionError,
     UnsupportedError,
 )
+from mdsd.filters import FilterOptions, Filters
 from mdsd.trees import TreeShape, read_tree
 from mdsd.verifiers import RRSVerifier, Verifier
 
@@ -64,8 +64,8 @@ class Decoder:
     target : RowModel
     draft_models : tuple of RowModel
         One; several for independent drafts.
-    draft : str
-        Name of the draft distribution.
+    kind : DraftKind
+        How the children of a node are drafted.
     shape : TreeShape
         Of the tree drafted in a step that may emit as many tokens as it is deep.
     verification : StepVerification
@@ -77,7 +77,7 @@ class Decoder:
 
     target: RowModel
     draft_models: tuple[RowModel, ...]
-    draft: str
+    kind: DraftKind
     shape: TreeShape
     verification: StepVerification
     sampling: Sampling
@@ -96,7 +96,7 @@ class Decoder:
         list of Drafting
             Complete.
         """
-        growing = [Drafting(self.draft, self.shape.truncated(row.left), row.prefix) for row in rows]
+        growing = [Drafting(self.kind, self.shape.truncated(row.left), row.prefix) for row in rows]
         while any(drafting.prefixes for drafting in growing):
             prefixes = [drafting.prefixes for drafting in growing]
             by_model = [self._draft_probs(model, prefixes) for model in self.draft_models]
@@ -157,17 +157,15 @@ def make_decoder(
     target: Model,
     draft_model: Model | Sequence[Model],
     *,
-    draft: str = "without_replacement",
+    draft: Draft = "without_replacement",
     verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
     tree: Any = None,
     scheme: str = "tree",
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
     logits_processor: LogitsProcessor | None = None,
     eos_token_id: int | Sequence[int] | None = None,
+    **filters: Unpack[FilterOptions],
 ) -> Decoder:
     """Check the arguments of a decoder, as `generate` takes them, before any model is asked.
 
@@ -181,22 +179,22 @@ def make_decoder(
         As for `generate`.
     """
     check_model("target", target)
-    draft = check_draft_name(draft)
-    models = _read_draft_models(draft_model, draft, target.vocab_size)
+    kind = read_kind(draft)
+    models = _read_draft_models(draft_model, kind, target.vocab_size)
     if check_name("scheme", scheme, SCHEMES) == "batch":
         _check_batch_scheme(verifier, tree)
         shape = batch_shape(num_drafts, depth)
     else:
         shape = TreeShape.k_ary(num_drafts, depth) if tree is None else read_tree(tree)
     verification = step_verification(verifier)
-    _check_laws(shape, draft, len(models), verification)
+    _check_laws(shape, kind, len(models), verification)
     return Decoder(
         PlainRows("target", target),
         models,
-        draft,
+        kind,
         shape,
         verification,
-        Sampling(temperature, top_k, top_p, logits_processor),
+        Sampling(Filters(**filters), logits_processor),
         read_eos(eos_token_id, target.vocab_size),
     )
 
@@ -236,13 +234,13 @@ def read_eos(eos_token_id: Any, vocab_size: int) -> frozenset[int]:
     return frozenset(read_sequence("eos_token_id", several, vocab_size, least=1))
 
 
-def _read_draft_models(draft_model: Any, draft: str, vocab_size: int) -> tuple[PlainRows, ...]:
-    several = takes_several(draft)
+def _read_draft_models(draft_model: Any, kind: DraftKind, vocab_size: int) -> tuple[PlainRows, ...]:
+    several = kind.one_model_each
     if not isinstance(draft_model, (list, tuple)):
         if several and isinstance(draft_model, Model):
             raise InvalidArgumentError(
-                f"draft_model is one model; draft {draft!r} takes a list of models, one for each "
-                "child of a node"
+                f"draft_model is one model; draft {kind.label!r} takes a list of models, one for "
+                "each child of a node"
             )
         models = {"draft_model": draft_model}
     elif several and draft_model:
@@ -250,12 +248,10 @@ def _read_draft_models(draft_model: Any, draft: str, vocab_size: int) -> tuple[P
     else:
         raise InvalidArgumentError(
             f"draft_model is {shown([type(model).__name__ for model in draft_model])}; expected "
-            f"{'at least one model' if several else f'one model for draft {draft!r}'}"
+            f"{'at least one model' if several else f'one model for draft {kind.label!r}'}"
         )
     for name, model in models.items():
-        check_model(name, model)
-    for name, model in models.items():
-        if model.vocab_size != vocab_size:
+        if check_model(name, model).vocab_size != vocab_size:
             raise InvalidDistributionError(
                 f"target_probs has {vocab_size} tokens but draft_probs of {name} has "
                 f"{model.vocab_size}; give a MappedModel, or append tokens that cannot occur"
@@ -277,12 +273,12 @@ def _check_batch_scheme(verifier: Any, tree: Any) -> None:
 
 
 def _check_laws(
-    shape: TreeShape, draft: str, num_models: int, verification: StepVerification
+    shape: TreeShape, kind: DraftKind, num_models: int, verification: StepVerification
 ) -> None:
     counts = sorted({len(shape.children(node)) for node in set(shape.parents) - {-1}})
-    if takes_several(draft) and counts and counts[-1] > num_models:
+    if kind.one_model_each and counts and counts[-1] > num_models:
         raise UnsupportedError(
             f"a node of the tree has {counts[-1]} children but there are {num_models} draft "
-            f"models; {draft} drafts take one from each"
+            f"models; {kind} drafts take one from each"
         )
-    verification.check(example_law(draft, count) for count in counts)
+    verification.check(kind.example(count) for count in counts)

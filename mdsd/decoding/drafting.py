@@ -10,16 +10,10 @@ from mdsd._frozen import frozen
 from mdsd._typing import FloatArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree, Rows
-from mdsd.decoding.laws import node_law
-from mdsd.drafts import DraftDistribution, IndependentDrafts
+from mdsd.drafts import DraftDistribution, DraftKind
 from mdsd.trees import TreeShape
 
-__all__ = ["Drafting", "takes_several"]
-
-
-def takes_several(draft: str) -> bool:
-    """Tell whether the children of a node come from a draft model each, not all from one."""
-    return draft == IndependentDrafts.name
+__all__ = ["Drafting"]
 
 
 class Drafting:
@@ -27,8 +21,8 @@ class Drafting:
 
     Parameters
     ----------
-    draft : str
-        Name of the draft distribution.
+    kind : DraftKind
+        How the children of a node are drafted.
     shape : TreeShape
         Of the tree where all tokens asked for can be drawn.
     prefix : list of int
@@ -44,7 +38,8 @@ class Drafting:
     Examples
     --------
     >>> from mdsd.decoding.choices import RandomChoices
-    >>> drafting = Drafting("without_replacement", TreeShape.chain(2), [7])
+    >>> from mdsd import WithoutReplacement
+    >>> drafting = Drafting(WithoutReplacement.kind(), TreeShape.chain(2), [7])
     >>> drafting.prefixes
     [[7]]
     >>> certain = np.array([[0.0, 1.0, 0.0]])
@@ -54,8 +49,8 @@ class Drafting:
     [[7], [7, 1], [7, 1, 1]]
     """
 
-    def __init__(self, draft: str, shape: TreeShape, prefix: list[int]) -> None:
-        self._draft, self._shape = draft, shape
+    def __init__(self, kind: DraftKind, shape: TreeShape, prefix: list[int]) -> None:
+        self._kind, self._shape = kind, shape
         self._parents = [-1]
         self._laws: list[DraftDistribution | None] = [None]
         self.paths = [prefix]
@@ -80,8 +75,8 @@ class Drafting:
         first = len(self.paths)
         for node, *rows in zip(self._inner, *draft_probs, strict=True):
             children = self._shape.children(self._planned[node])
-            probs = np.array(rows) if takes_several(self._draft) else rows[0]
-            self._laws[node] = law = node_law(self._draft, probs, len(children))
+            probs = np.array(rows) if self._kind.one_model_each else rows[0]
+            self._laws[node] = law = self._kind.make_at_most(probs, len(children))
             for child, token in zip(children, choices.drafts(law).tolist(), strict=False):
                 self._parents.append(node)
                 self._laws.append(None)

@@ -32,6 +32,7 @@ from mdsd._typing import BoolArray, IntArray
 from mdsd.decoding.layouts._inputs import PADDING, ProbRows, read_probs
 from mdsd.decoding.layouts._steps import Paths, TreeSteps
 from mdsd.decoding.layouts._trees import TreeBatch, tree_from_parents
+from mdsd.drafts import read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.verifiers import Verifier
 
@@ -188,19 +189,17 @@ class _LayoutVerifier:
         every = np.concatenate([np.full((len(ids), 1), PADDING), ids], axis=1)
         above = np.where(ids == PADDING, PADDING, parents + 1)
         above = np.concatenate([np.full((len(ids), 1), PADDING), above], axis=1)
-        trees = TreeBatch.of([tree_from_parents(row.tolist()) for row in above], every.shape[1])
+        trees = TreeBatch.of([tree_from_parents(row.tolist()) for row in above], every)
         with _config_errors():
             target = read_probs(laws, "target_probs", (*every.shape, None), "(B, T + 1, V)")
             drafted, chosen = None, np.ones(every.shape, dtype=np.bool_)
             if probs is not None and ids.size:
                 drafted, chosen = self._siblings(probs.to(laws.device), every, trees, target)
-            draft = self._draft or "with_replacement"
-            steps = TreeSteps(
-                trees, every, target, drafted, chosen, draft, self._verifier, "drafts"
-            )
+            kind = read_kind(self._draft or "with_replacement")
+            steps = TreeSteps(trees, every, target, drafted, chosen, kind, self._verifier, "drafts")
             steps.check()
             numbers = torch.rand(
-                steps.numbers_shape,
+                steps.taken.shape,
                 generator=selector_generator(selector, laws.device),
                 dtype=torch.float64,
                 device=laws.device,

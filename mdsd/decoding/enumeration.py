@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import Choices
-from mdsd.decoding.laws import BATCH_LAWS
 from mdsd.drafts import DraftDistribution
 from mdsd.errors import UnsupportedError
 from mdsd.verifiers import Verifier
@@ -172,7 +171,6 @@ def _plan_key(
 
 
 def _law_key(law: DraftDistribution) -> tuple[Any, ...]:
-    """Tell laws apart: the built-in ones by their class and probabilities, others by identity."""
-    if type(law) not in BATCH_LAWS:
-        return (id(law),)
-    return type(law), law.num_drafts, cast(Any, law).draft_probs.tobytes()
+    """Tell drafts apart: built-in ones by kind and probabilities, others by identity."""
+    probs = getattr(law, "draft_probs", None) if law.declared else None
+    return (id(law),) if probs is None else (law.own_kind, law.num_drafts, probs.tobytes())

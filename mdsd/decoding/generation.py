@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from mdsd.decoding.models import Model
 from mdsd.decoding.rows import Row
 from mdsd.decoding.sampling import LogitsProcessor
 from mdsd.decoding.steps import StepVerification
+from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
+from mdsd.filters import FilterOptions
 from mdsd.verifiers import Verifier
 
 __all__ = ["DecodeResult", "DecodeSeconds", "generate"]
@@ -89,19 +91,17 @@ def generate(
     prompt_ids: Any,
     *,
     max_new_tokens: int,
-    draft: str = "without_replacement",
+    draft: Draft = "without_replacement",
     verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
     tree: Any = None,
     scheme: str = "tree",
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
     logits_processor: LogitsProcessor | None = None,
     eos_token_id: int | Sequence[int] | None = None,
     rng: RandomSource = None,
     callback: Callable[[list[int]], Any] | None = None,
+    **filters: Unpack[FilterOptions],
 ) -> DecodeResult:
     """Generate tokens whose law is that of the target model, several at each of its calls.
 
@@ -115,9 +115,9 @@ def generate(
         The tokens to continue; at least one.
     max_new_tokens : int
         Tokens to generate, unless an end token comes before.
-    draft : str, default "without_replacement"
-        Draft distribution at each node: ``with_replacement``, ``without_replacement``,
-        ``independent``, ``greedy``, ``spechub`` or ``top_k``.
+    draft : str or DraftKind, default "without_replacement"
+        How the children of each node are drafted: one of `mdsd.drafts.draft_names`, or ``kind()``
+        of a class.
     verifier : str, Verifier or StepVerification, default "rrs"
         A one-step verifier, which is used level by level, or its name as for `get_verifier`. Or one
         that decides about whole paths and accepts more: ``block`` (`BlockVerification`, never below
@@ -132,9 +132,6 @@ def generate(
         ``batch`` is the scheme of Yin et al.: `num_drafts` chains of `depth` tokens; RRS decides
         between their first tokens, then the accepted chain is verified alone. Theirs draws the
         first tokens with replacement.
-    temperature, top_k, top_p
-        As for `probs_from_logits`, for target and draft models alike. At temperature 0 the output
-        is the target's greedy output.
     logits_processor : callable, optional
         Called with a prefix (list of int) and the logits (V,) of the token that follows, of any of
         the models; returns the logits to use.
@@ -145,6 +142,9 @@ def generate(
         gives the same output.
     callback : callable, optional
         Called after each step with the list of its new tokens.
+    **filters
+        ``temperature`` and all else that `mdsd.Filters` holds, for target and draft models alike.
+        At temperature 0 the output is the target's greedy output.
 
     Returns
     -------
@@ -194,11 +194,9 @@ def generate(
         depth=depth,
         tree=tree,
         scheme=scheme,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
         logits_processor=logits_processor,
         eos_token_id=eos_token_id,
+        **filters,
     )
     prompt = read_prompt(prompt_ids, target.vocab_size)
     wanted = check_whole("max_new_tokens", max_new_tokens, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from mdsd._probabilities import as_float_array
 from mdsd._typing import AnyArray, FloatArray
 from mdsd.decoding.drafted import Rows
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
-from mdsd.filters import probs_from_logits
+from mdsd.filters import Filters
 
 __all__ = ["FilteredRows", "LogitsProcessor", "Sampling"]
 
@@ -23,15 +23,11 @@ LogitsProcessor = Callable[[list[int], AnyArray], Any]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn from logits: a processor, then temperature, top-k and top-p.
+    """How tokens are drawn from logits: a processor, then filters.
 
     Parameters
     ----------
-    temperature : float, default 1.0
-        At 0 the most likely token is certain.
-    top_k : int, optional
-    top_p : float, default 1.0
-        As for `probs_from_logits`.
+    filters : Filters
     logits_processor : callable, optional
         Called with a prefix (list of int) and its logits (V,), both its own; returns the logits to
         use.
@@ -39,21 +35,18 @@ class Sampling:
     Raises
     ------
     InvalidArgumentError
-        If an option is out of range, or `logits_processor` cannot be called.
+        If `logits_processor` cannot be called.
 
     Examples
     --------
-    >>> Sampling(top_k=1).probs([[3]], [[0.0, 2.0, 1.0]], "target").tolist()
+    >>> Sampling(Filters(top_k=1)).probs([[3]], [[0.0, 2.0, 1.0]], "target").tolist()
     [[0.0, 1.0, 0.0]]
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
+    filters: Filters = field(default_factory=Filters)
     logits_processor: LogitsProcessor | None = None
 
     def __post_init__(self) -> None:
-        self._filtered(np.zeros(1))
         if self.logits_processor is not None and not callable(self.logits_processor):
             raise InvalidArgumentError(
                 f"logits_processor is {type(self.logits_processor).__name__}; "
@@ -84,14 +77,9 @@ class Sampling:
             pairs = zip(map(list, prefixes), rows, strict=True)
             rows = np.stack([_processed(process, prefix, row.copy()) for prefix, row in pairs])
         try:
-            return self._filtered(rows)
+            return self.filters.of_logits(rows)
         except InvalidDistributionError as error:
             raise InvalidDistributionError(f"{name}: {error}") from None
-
-    def _filtered(self, rows: AnyArray) -> FloatArray:
-        return probs_from_logits(
-            rows, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
-        )
 
 
 def _processed(process: LogitsProcessor, prefix: list[int], row: AnyArray) -> AnyArray:

@@ -6,14 +6,14 @@ A verification along a path needs the first part alone, with the law of the toke
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from mdsd._frozen import frozen
 from mdsd._random import draw_tokens
 from mdsd._typing import FloatArray, IntArray
-from mdsd.drafts import DraftDistribution, GreedyDraft, SpecHubDraft, TopKDraft
+from mdsd.drafts import DraftDistribution
 from mdsd.verifiers import OptimalVerifier
 from mdsd.verifiers.base import SelectionPlan, accept_probs
 
@@ -21,8 +21,6 @@ __all__ = ["OnlyDraftPlan", "SelectingVerifier", "TopDraftsPlan"]
 
 _MOST_STEPS = 100
 _MOST_SCALE = 1e300
-
-_TopDraft = GreedyDraft | SpecHubDraft | TopKDraft
 
 
 class SelectingVerifier(OptimalVerifier):
@@ -60,8 +58,10 @@ class SelectingVerifier(OptimalVerifier):
         return plan
 
 
-def _has_top(draft: DraftDistribution) -> TypeGuard[_TopDraft]:
-    return isinstance(draft, (GreedyDraft, SpecHubDraft, TopKDraft))
+def _has_top(draft: DraftDistribution) -> bool:
+    """Tell whether all tokens but one at most are drafted whatever chance does."""
+    certain = draft.own_kind.num_certain(draft.num_drafts)
+    return 0 < certain >= draft.num_drafts - 1
 
 
 class OnlyDraftPlan(SelectionPlan):
@@ -109,14 +109,10 @@ class TopDraftsPlan(SelectionPlan):
 
     num_uniforms = 4
 
-    def __init__(self, target_probs: FloatArray, draft: _TopDraft) -> None:
+    def __init__(self, target_probs: FloatArray, draft: DraftDistribution) -> None:
         super().__init__(target_probs, draft)
-        if isinstance(draft, SpecHubDraft):
-            top, tail = np.array([draft.hub]), draft.tail_probs
-        elif isinstance(draft, GreedyDraft):
-            top, tail = draft.top_token_ids, draft.tail_probs
-        else:
-            top, tail = draft.top_token_ids, np.zeros(draft.vocab_size)
+        hits = draft.token_hit_probs()
+        top, tail = np.flatnonzero(hits == 1.0), np.where(hits == 1.0, 0.0, hits)
         self._top, self._tail = top, tail
         scale = _even_scale(target_probs, top, tail)
         self._kept = frozen(accept_probs(scale * target_probs, tail) * (tail > 0.0))

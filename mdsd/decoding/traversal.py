@@ -12,14 +12,12 @@ from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.steps import StepOutcome, StepVerification
 from mdsd.decoding.weights import child_weight, passing_probability
-from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd.drafts import DraftDistribution, default_kinds
 from mdsd.drafts.base import check_draft
 from mdsd.errors import UnsupportedError
 from mdsd.verifiers.base import residual_or_target
 
 __all__ = ["TraversalVerification"]
-
-_SUPPORTED = (WithReplacement, WithoutReplacement, IndependentDrafts)
 
 
 class TraversalVerification(StepVerification):
@@ -50,6 +48,7 @@ class TraversalVerification(StepVerification):
     Examples
     --------
     >>> import numpy as np
+    >>> from mdsd import WithoutReplacement
     >>> from mdsd.decoding import TreeShape
     >>> from mdsd.decoding.choices import RandomChoices
     >>> law = WithoutReplacement([0.25, 0.25, 0.5], 2)
@@ -63,8 +62,8 @@ class TraversalVerification(StepVerification):
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
         for law in laws:
             check_draft(law)
-            if not isinstance(law, _SUPPORTED):
-                names = ", ".join(kind.name for kind in _SUPPORTED)
+            if not law.successive:
+                names = ", ".join(kind.name for kind in default_kinds() if kind.successive)
                 raise UnsupportedError(
                     f"verifier 'traversal' does not support the {law.name} draft distribution "
                     f"with num_drafts={law.num_drafts}; it supports {names}"
@@ -124,13 +123,6 @@ class _Visit:
 
 def _laws_in_turn(law: DraftDistribution | None, drafts: IntArray) -> Iterator[FloatArray]:
     """Give the law (V,) of each draft, given those before it."""
-    if isinstance(law, IndependentDrafts):
-        yield from law.draft_probs
-    elif isinstance(law, (WithReplacement, WithoutReplacement)):
-        probs = law.draft_probs
-        for token in drafts:
-            yield probs
-            if isinstance(law, WithoutReplacement):
-                probs = probs.copy()
-                probs[token] = 0.0
-                probs /= probs.sum()  # asked for only where there is another draft
+    if law is not None:
+        for place in range(len(drafts)):
+            yield law.next_probs(drafts[:place])

@@ -66,7 +66,8 @@ class DraftDistribution(ABC):
     words : str
         What drafting so is called in a message.
     options : tuple of str
-        Names of what `from_probs` takes besides output distributions and n.
+        Names of what `from_probs` takes besides output distributions and n, and of attributes that
+        hold it.
     distinct : bool
         Whether the tokens of a step always differ, so that it takes n tokens to draw.
     one_model_each : bool
@@ -128,6 +129,11 @@ class DraftDistribution(ABC):
         """
         return make_kind(cls, options)
 
+    @property
+    def own_kind(self) -> DraftKind:
+        """The kind of this draft."""
+        return DraftKind(type(self), tuple((name, getattr(self, name)) for name in self.options))
+
     @classmethod
     def check_options(cls, **options: Any) -> dict[str, Any]:
         """Check the options of a kind, and give them as they are kept; the default keeps all."""
@@ -169,6 +175,11 @@ class DraftDistribution(ABC):
     def num_certain(cls, num_drafts: int, **options: Any) -> int:
         """Tokens that are drafted whatever chance does: so many of the most likely."""
         return 0
+
+    @classmethod
+    def example_kinds(cls, num_drafts: int) -> tuple[DraftKind, ...]:
+        """Give kinds of n drafts to try code on; a class with options says with which ones."""
+        return () if cls.options else (cls.kind(),)
 
     @abstractmethod
     def sample(self, rng: RandomSource, size: int | None = None) -> IntArray:

@@ -71,6 +71,11 @@ class DraftKind:
         """Whether the drafts of a step always differ, so that it takes n tokens to draw."""
         return self.draft_type.distinct
 
+    @property
+    def successive(self) -> bool:
+        """Whether ``next_probs`` says how each token is drawn after those before it."""
+        return self.draft_type.successive
+
     def num_certain(self, num_drafts: int) -> int:
         """Tokens that are drafted whatever chance does: so many of the most likely."""
         return self.draft_type.num_certain(num_drafts, **dict(self.options))

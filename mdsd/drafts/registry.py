@@ -9,35 +9,29 @@ from typing import Any
 from mdsd._arguments import check_name
 from mdsd._plugins import load_plugins
 from mdsd.drafts.base import DraftDistribution
-from mdsd.drafts.greedy import GreedyDraft
-from mdsd.drafts.independent import IndependentDrafts
+from mdsd.drafts.built_in import BUILT_IN
 from mdsd.drafts.kinds import DraftKind
-from mdsd.drafts.spechub import SpecHubDraft
-from mdsd.drafts.top_k import TopKDraft
-from mdsd.drafts.with_replacement import WithReplacement
-from mdsd.drafts.without_replacement import WithoutReplacement
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["ENTRY_POINT_GROUP", "Draft", "default_kinds", "draft_names", "read_kind"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "Draft",
+    "default_kinds",
+    "draft_names",
+    "draft_types",
+    "example_kinds",
+    "read_kind",
+]
 
 ENTRY_POINT_GROUP = "mdsd.drafts"
 
 Draft = str | DraftKind
 """A kind of draft, or the label of one: its name, and its options behind colons."""
 
-_BUILT_IN: tuple[type[DraftDistribution], ...] = (
-    WithReplacement,
-    WithoutReplacement,
-    IndependentDrafts,
-    GreedyDraft,
-    SpecHubDraft,
-    TopKDraft,
-)
-
 
 @cache
 def _registry() -> dict[str, type[DraftDistribution]]:
-    known = {draft_type.name: draft_type for draft_type in _BUILT_IN}
+    known = {draft_type.name: draft_type for draft_type in BUILT_IN}
     return load_plugins(ENTRY_POINT_GROUP, "draft distribution", DraftDistribution, known)
 
 
@@ -56,9 +50,26 @@ def draft_names() -> tuple[str, ...]:
     return tuple(_registry())
 
 
+def draft_types() -> tuple[type[DraftDistribution], ...]:
+    """Give the classes of `draft_names`."""
+    return tuple(_registry().values())
+
+
 def default_kinds() -> tuple[DraftKind, ...]:
     """Give the kinds that have no options to choose."""
-    return tuple(each.kind() for each in _registry().values() if not each.options)
+    return tuple(each.kind() for each in draft_types() if not each.options)
+
+
+def example_kinds(num_drafts: int) -> tuple[DraftKind, ...]:
+    """Give kinds of every class that draft n tokens, some for each class with options.
+
+    Examples
+    --------
+    >>> any(kind.name == "spechub" for kind in example_kinds(3))
+    False
+    """
+    found = (kind for each in draft_types() for kind in each.example_kinds(num_drafts))
+    return tuple(kind for kind in found if kind.refusal(num_drafts) is None)
 
 
 def read_kind(draft: Draft) -> DraftKind:

@@ -15,7 +15,7 @@ import numpy as np
 from mdsd._arguments import check_type
 from mdsd._typing import IntArray
 from mdsd.bounds import acceptance_bound
-from mdsd.drafts import DraftDistribution, IndependentDrafts, SpecHubDraft
+from mdsd.drafts import DraftDistribution
 from mdsd.errors import InvalidTokenError, UnsupportedError
 from mdsd.testing._exact import chi_square_p_value, drafted_mass
 from mdsd.testing._instances import Instance, instances
@@ -294,7 +294,5 @@ def _check_relabelling(verifier: Verifier, instance: Instance, seed: int) -> Non
 def _relabelled(draft: Any, label: IntArray) -> DraftDistribution:
     probs = np.empty_like(draft.draft_probs)
     probs[..., label] = draft.draft_probs
-    if isinstance(draft, (IndependentDrafts, SpecHubDraft)):
-        return type(draft)(probs)
-    built: DraftDistribution = type(draft)(probs, draft.num_drafts)
-    return built
+    made: DraftDistribution = draft.own_kind.make(probs, draft.num_drafts)
+    return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,18 +12,10 @@ import numpy as np
 from mdsd._arguments import check_name, check_whole
 from mdsd._random import RandomSource, generator
 from mdsd._typing import FloatArray
-from mdsd.drafts import (
-    DraftDistribution,
-    ExplicitDraft,
-    GreedyDraft,
-    IndependentDrafts,
-    SpecHubDraft,
-    TopKDraft,
-    WithoutReplacement,
-    WithReplacement,
-)
+from mdsd.drafts import DraftDistribution, DraftKind, ExplicitDraft, IndependentDrafts
 from mdsd.drafts.base import check_num_drafts
-from mdsd.errors import InvalidDistributionError
+from mdsd.drafts.registry import example_kinds
+from mdsd.errors import InvalidDistributionError, UnsupportedError
 
 __all__ = ["DraftRecipe", "Instance", "drafts_of", "instances", "random_probs"]
 
@@ -57,8 +49,8 @@ class DraftRecipe:
 
     Attributes
     ----------
-    kind : type
-        Class of the draft distribution.
+    kind : callable
+        Class of the draft distribution, or its `from_probs`.
     args : tuple
         Lists and integers.
     options : mapping of str
@@ -66,16 +58,26 @@ class DraftRecipe:
 
     Examples
     --------
-    >>> recipe = DraftRecipe(WithReplacement, ([0.25, 0.75], 2))
+    >>> import mdsd
+    >>> recipe = DraftRecipe.of(mdsd.WithReplacement.kind(), [0.25, 0.75], 2)
     >>> print(recipe)
     mdsd.WithReplacement([0.25, 0.75], 2)
     >>> recipe.build()
     WithReplacement(num_drafts=2, vocab_size=2)
     """
 
-    kind: type[DraftDistribution]
+    kind: Callable[..., DraftDistribution]
     args: tuple[Any, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kind: DraftKind, draft_probs: list[Any], num_drafts: int) -> DraftRecipe:
+        """Write down what a kind makes of output distributions."""
+        made: Any = kind.draft_type
+        default: Any = DraftDistribution
+        if made.from_probs.__func__ is not default.from_probs.__func__:
+            made = made.from_probs
+        return cls(made, (draft_probs, num_drafts), dict(kind.options))
 
     def build(self) -> DraftDistribution:
         """Make the draft distribution."""
@@ -84,7 +86,9 @@ class DraftRecipe:
     def __str__(self) -> str:
         given = [repr(value) for value in self.args]
         given += [f"{name}={value!r}" for name, value in self.options.items()]
-        return f"mdsd.{self.kind.__name__}({', '.join(given)})"
+        module = self.kind.__module__
+        package = "mdsd" if module.startswith("mdsd.") else module
+        return f"{package}.{self.kind.__qualname__}({', '.join(given)})"
 
 
 _PROBS_KINDS = ("flat", "peaked", "sparse", "ties", "point", "nearly_flat", "one_heavy", "scales")
@@ -154,14 +158,15 @@ def drafts_of(
     Parameters
     ----------
     draft_probs : sequence of ndarray
-        At least `num_drafts` draft vectors; all but the independent law use the first.
+        At least `num_drafts` draft vectors; all but drafts with a model each use the first.
     num_drafts : int
     rng : numpy.random.Generator, int or None
-        Draws the explicit law.
+        Draws the explicit draft.
 
     Returns
     -------
     list of DraftDistribution
+        Of every registered kind that lists its tuples, and an explicit one.
 
     Raises
     ------
@@ -177,21 +182,23 @@ def drafts_of(
             f"draft_probs has {independent.num_drafts} vectors; num_drafts={num_drafts} needs as "
             "many"
         )
-    q, vocab_size = draft_probs[0], len(draft_probs[0])
+    vocab_size = independent.vocab_size
     tuples = rng.integers(0, vocab_size, (int(rng.integers(1, 7)), num_drafts))
-    found: list[DraftDistribution] = [
-        WithReplacement(q, num_drafts),
-        IndependentDrafts(list(draft_probs[:num_drafts])),
-        ExplicitDraft(tuples, random_probs(rng, len(tuples)), vocab_size=vocab_size),
-    ]
-    for kind in (WithoutReplacement, GreedyDraft, TopKDraft):
-        try:
-            found.append(kind(q, num_drafts))
-        except InvalidDistributionError:
-            continue  # too few tokens to draw from
-    if num_drafts == 2 and np.count_nonzero(q) >= 2:
-        found.append(SpecHubDraft(q))
-    return found
+    explicit = ExplicitDraft(tuples, random_probs(rng, len(tuples)), vocab_size=vocab_size)
+    found: list[DraftDistribution] = []
+    for kind in example_kinds(num_drafts):
+        probs = np.array(draft_probs[:num_drafts] if kind.one_model_each else draft_probs[0])
+        if kind.drawable(probs[np.newaxis], num_drafts)[0]:
+            found.append(kind.make(probs, num_drafts))
+    return [*filter(_lists_tuples, found), explicit]
+
+
+def _lists_tuples(draft: DraftDistribution) -> bool:
+    try:
+        draft.tuple_arrays()
+    except UnsupportedError:
+        return False
+    return True
 
 
 def instances(seed: int = 0, count: int = 24) -> Iterator[Instance]:
@@ -201,7 +208,7 @@ def instances(seed: int = 0, count: int = 24) -> Iterator[Instance]:
     ----------
     seed : int, default 0
     count : int, default 24
-        Pairs of vectors; each gives up to seven draft distributions.
+        Pairs of vectors; each gives a draft of every kind that it allows.
 
     Returns
     -------
@@ -227,5 +234,7 @@ def _instances(seed: int, count: int) -> Iterator[Instance]:
         if number % 6 == 5:
             vectors[0] = target.copy()
         for draft in drafts_of(vectors, num_drafts, rng):
-            tie_free = generic and draft.name != "explicit"
-            yield Instance(f"{draft.name}-{num_drafts}-{number}", target, draft, tie_free)
+            # What was made from vectors can be made again from the same with other labels.
+            tie_free = generic and hasattr(draft, "draft_probs")
+            label = f"{draft.own_kind.label}-{num_drafts}-{number}"
+            yield Instance(label, target, draft, tie_free)

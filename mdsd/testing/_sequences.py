@@ -19,6 +19,7 @@ from mdsd.decoding.drafting import Drafting
 from mdsd.decoding.enumeration import branches
 from mdsd.decoding.rows import Row
 from mdsd.errors import InvalidArgumentError
+from mdsd.filters import Filters
 
 __all__ = ["accepted_law", "sequence_law"]
 
@@ -129,7 +130,8 @@ def _decoder(
     caller: str, target: Model, draft_model: Model | Sequence[Model], options: dict[str, Any]
 ) -> Decoder:
     try:
-        signature(make_decoder).bind(target, draft_model, **options)
+        given = signature(make_decoder).bind(target, draft_model, **options)
+        signature(Filters).bind(**given.arguments.get("filters", {}))
     except TypeError as error:
         raise InvalidArgumentError(f"{caller}: {error}") from None
     return make_decoder(target, draft_model, **options)

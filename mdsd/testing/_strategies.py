@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd._typing import FloatArray
-from mdsd.batch._inputs import DISTINCT
 from mdsd.drafts import (
+    Draft,
     DraftDistribution,
+    DraftKind,
     ExplicitDraft,
-    GreedyDraft,
-    IndependentDrafts,
-    SpecHubDraft,
-    TopKDraft,
-    WithoutReplacement,
-    WithReplacement,
+    draft_names,
+    read_kind,
 )
+from mdsd.drafts.registry import example_kinds
 from mdsd.errors import InvalidArgumentError
 from mdsd.testing._instances import DraftRecipe, Instance
 
@@ -31,20 +29,6 @@ if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
 __all__ = ["draft_distributions", "probability_vectors", "problems"]
-
-_KINDS: dict[str, type[DraftDistribution]] = {
-    kind.name: kind
-    for kind in (
-        WithReplacement,
-        WithoutReplacement,
-        IndependentDrafts,
-        GreedyDraft,
-        TopKDraft,
-        SpecHubDraft,
-        ExplicitDraft,
-    )
-}
-"""Draft distributions that need as many tokens with mass as there are drafts."""
 
 _TINY = (1e-12, 1e-30, 2.0**-1060)
 """Weights beside a token of weight 1; the last is subnormal, with digits left to be divided."""
@@ -107,7 +91,7 @@ def draft_distributions(
     vocab_size: int | None = None,
     num_drafts: int | None = None,
     *,
-    kinds: Sequence[str] | None = None,
+    kinds: Sequence[Draft] | None = None,
     max_vocab_size: int = 6,
     max_num_drafts: int = 3,
 ) -> SearchStrategy[DraftDistribution]:
@@ -117,9 +101,9 @@ def draft_distributions(
     ----------
     vocab_size, num_drafts : int, optional
         V and n; by default from 1 to `max_vocab_size` and `max_num_drafts`.
-    kinds : sequence of str, optional
-        Names of draft distributions, such as ``("greedy", "top_k")``; all built-in ones by default.
-        One that cannot be drawn at these sizes is left out.
+    kinds : sequence of str or DraftKind, optional
+        Kinds of drafts or their names, such as ``("greedy", "top_k")``, and ``"explicit"``; all by
+        default. What cannot be drawn at these sizes is left out.
     max_vocab_size : int, default 6
     max_num_drafts : int, default 3
 
@@ -149,8 +133,9 @@ def draft_distributions(
 
     recipes = _recipes(vocab_size, num_drafts, kinds, max_vocab_size, max_num_drafts)
 
-    def build(recipe: DraftRecipe) -> SearchStrategy[DraftDistribution]:
+    def build(drawn: _Drawn) -> SearchStrategy[DraftDistribution]:
         # By builds() and not by map(): Hypothesis then prints the call.
+        recipe, _ = drawn
         positional = [st.just(value) for value in recipe.args]
         named: dict[str, Any] = {name: st.just(value) for name, value in recipe.options.items()}
         return st.builds(recipe.kind, *positional, **named)
@@ -162,7 +147,7 @@ def problems(
     vocab_size: int | None = None,
     num_drafts: int | None = None,
     *,
-    kinds: Sequence[str] | None = None,
+    kinds: Sequence[Draft] | None = None,
     max_vocab_size: int = 6,
     max_num_drafts: int = 3,
 ) -> SearchStrategy[Instance]:
@@ -204,10 +189,9 @@ def problems(
 
     @st.composite
     def instances(draw: DrawFn) -> Instance:
-        recipe = draw(recipes)
+        recipe, vectors = draw(recipes)
         draft = recipe.build()
         likeness = draw(st.sampled_from(("any", "same", "near")))
-        vectors = _vectors_of(recipe)
         if likeness == "any" or not vectors:
             target = draw(probability_vectors(draft.vocab_size))
         else:
@@ -277,64 +261,65 @@ def _normalised(weights: Sequence[float], min_support: int) -> FloatArray:
     return np.asarray(values / values.sum())
 
 
+_Drawn = tuple[DraftRecipe, list[list[float]]]
+"""A draft, and the draft vectors that a target can be compared with."""
+
+
 def _recipes(
     vocab_size: int | None,
     num_drafts: int | None,
-    kinds: Sequence[str] | None,
+    kinds: Sequence[Draft] | None,
     max_vocab_size: int,
     max_num_drafts: int,
-) -> SearchStrategy[DraftRecipe]:
+) -> SearchStrategy[_Drawn]:
+    from hypothesis import assume
     from hypothesis import strategies as st
 
-    unknown = [name for name in kinds or () if name not in _KINDS]
+    known = [*draft_names(), ExplicitDraft.name]
+    asked = known if kinds is None else list(kinds)
+    unknown = [each for each in asked if isinstance(each, str) and each.split(":")[0] not in known]
     if unknown:
         raise InvalidArgumentError(
-            f"kinds holds {unknown[0]!r}; expected some of {', '.join(_KINDS)}"
+            f"kinds holds {unknown[0]!r}; expected some of {', '.join(known)}"
         )
     sizes = _choices(vocab_size, max_vocab_size)
-    counts: dict[str, list[int]] = {}
-    for name in kinds or _KINDS:
-        fitting = [n for n in _choices(num_drafts, max_num_drafts) if _fits(name, n, max(sizes))]
-        if fitting:
-            counts[name] = fitting
+    counts: dict[DraftKind | None, list[int]] = {}
+    for n in _choices(num_drafts, max_num_drafts):
+        for kind in (found for each in asked for found in _kinds_of(each, n)):
+            if kind is None or not kind.distinct or n <= max(sizes):
+                counts.setdefault(kind, []).append(n)
     if not counts:
         raise InvalidArgumentError(
-            f"none of the draft distributions {', '.join(kinds or _KINDS)} can be drawn with "
+            f"none of the draft distributions {', '.join(map(str, asked))} can be drawn with "
             f"vocab_size={vocab_size or f'1..{max_vocab_size}'} and "
             f"num_drafts={num_drafts or f'1..{max_num_drafts}'}"
         )
 
     @st.composite
-    def recipes(draw: DrawFn) -> DraftRecipe:
-        name = draw(st.sampled_from(list(counts)))
-        kind = _KINDS[name]
-        n = draw(st.sampled_from(counts[name]))
-        support = n if name in DISTINCT else 1
+    def recipes(draw: DrawFn) -> _Drawn:
+        kind = draw(st.sampled_from(list(counts)))
+        n = draw(st.sampled_from(counts[kind]))
+        support = n if kind is not None and kind.distinct else 1
         size = draw(st.sampled_from([size for size in sizes if size >= support]))
-        if kind is ExplicitDraft:
+        if kind is None:
             tuples = st.lists(_lists(st.integers(0, size - 1), n), min_size=1, max_size=6)
             ids = draw(tuples)
             masses = draw(probability_vectors(len(ids)))
-            return DraftRecipe(kind, (ids, masses.tolist()), {"vocab_size": size})
-        if kind is IndependentDrafts:
-            rows = [draw(probability_vectors(size)).tolist() for _ in range(n)]
-            return DraftRecipe(kind, (rows,))
-        vector = draw(probability_vectors(size, min_support=support)).tolist()
-        return DraftRecipe(kind, (vector,) if kind is SpecHubDraft else (vector, n))
+            return DraftRecipe(ExplicitDraft, (ids, masses.tolist()), {"vocab_size": size}), []
+        vector = probability_vectors(size, min_support=support)
+        rows = [draw(vector).tolist() for _ in range(n if kind.one_model_each else 1)]
+        probs = rows if kind.one_model_each else rows[0]
+        assume(kind.drawable(np.array([probs]), n)[0])
+        return DraftRecipe.of(kind, probs, n), rows
 
     return recipes()
 
 
-def _fits(name: str, num_drafts: int, vocab_size: int) -> bool:
-    """Tell whether a draft distribution exists: distinct drafts need a token each."""
-    if name == "spechub" and num_drafts != 2:
-        return False
-    return name not in DISTINCT or num_drafts <= vocab_size
-
-
-def _vectors_of(recipe: DraftRecipe) -> list[list[float]]:
-    """List the draft vectors that a target can be compared with."""
-    if recipe.kind is ExplicitDraft:
-        return []
-    first = recipe.args[0]
-    return list(first) if recipe.kind is IndependentDrafts else [first]
+def _kinds_of(draft: Draft, num_drafts: int) -> list[DraftKind | None]:
+    """Kinds of n drafts that are meant; None stands for explicit ones."""
+    if draft == ExplicitDraft.name:
+        return [None]
+    if isinstance(draft, str) and ":" not in draft:
+        return [kind for kind in example_kinds(num_drafts) if kind.name == draft]
+    kind = read_kind(draft)
+    return [kind] if kind.refusal(num_drafts) is None else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -10,13 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mdsd._frozen import FrozenArrays, frozen
-from mdsd._probabilities import check_probs, check_same_vocab, ratios
+from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._random import RandomSource, find_tokens, read_uniforms
 from mdsd._tokens import check_token_ids, refuse_impossible
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import check_draft
-from mdsd.errors import UnsupportedError
+from mdsd.drafts.registry import draft_types
+from mdsd.errors import UnsupportedError, solver_errors
+from mdsd.rules.accepting import accept_probs, left_over, residual_or_target
+from solvers.certificates import certified_gap
 
 __all__ = [
     "Plan",
@@ -25,6 +29,7 @@ __all__ = [
     "Verification",
     "Verifier",
     "accept_probs",
+    "accepted_and_rejected",
     "closing_law",
     "frozen",
     "residual_or_target",
@@ -124,7 +129,13 @@ class Plan(FrozenArrays, ABC):
 
     @cached_property
     def gap(self) -> float:
-        """Certified distance of `acceptance_rate` from the bound, for optimal verifiers."""
+        """Certified distance of `acceptance_rate` from the bound, for optimal verifiers.
+
+        Raises
+        ------
+        SolverError
+            If that bound is below the rate.
+        """
         return 0.0
 
     @abstractmethod
@@ -338,7 +349,8 @@ class SelectionPlan(Plan):
 
     @cached_property
     def gap(self) -> float:  # noqa: D102
-        return max(0.0, self.upper - self.acceptance_rate)
+        with solver_errors():
+            return certified_gap(self.upper, self.acceptance_rate, method="optimal")
 
     @cached_property
     def chances(self) -> FloatArray:
@@ -348,8 +360,7 @@ class SelectionPlan(Plan):
     @cached_property
     def residual(self) -> FloatArray:
         """Masses, (V,), of the token emitted when the selected one is not accepted."""
-        left = np.maximum(self.target_probs - self.selected, 0.0)
-        return frozen(residual_or_target(left, self.target_probs))
+        return frozen(left_over(self.target_probs, self.selected))
 
     @cached_property
     def _residual_sums(self) -> FloatArray:
@@ -399,22 +410,19 @@ def closing_law(accepted: FloatArray, rejected: float, residual: FloatArray) -> 
     return np.asarray(accepted + rejected * (residual / residual.sum()))
 
 
-def accept_probs(target_masses: FloatArray, draft_masses: FloatArray) -> FloatArray:
-    """Accept probabilities ``min(1, p / q)``, 0 where p = 0, with no warning where q = 0.
+def accepted_and_rejected(
+    laws: Iterable[FloatArray], chances: Iterable[FloatArray]
+) -> tuple[FloatArray, float]:
+    """Masses that tests in turn accept, (V,), and the probability that they all fail.
 
-    A uniform is tested strictly against them, so mass 0 is never accepted, not even at u = 0.
+    Each test is of a token of its own law, (V,), independent of the others, and passes with the
+    chance of that token.
     """
-    chances = ratios(target_masses, draft_masses)
-    return np.minimum(chances, 1.0, out=chances)
-
-
-def residual_or_target(masses: FloatArray, target_probs: FloatArray) -> FloatArray:
-    """Give the residual masses, (..., V), or the target where rounding left no residual at all.
-
-    Every test then passes up to rounding, so the residual is hardly ever reached; when it is, a
-    token of the target is emitted, never one of probability 0.
-    """
-    return np.where(masses.any(axis=-1, keepdims=True), masses, target_probs)
+    accepted, reached = np.zeros(()), 1.0
+    for law, passed in zip(laws, chances, strict=True):
+        accepted = accepted + reached * law * passed
+        reached *= float(law @ (1.0 - passed))
+    return accepted, reached
 
 
 class Verifier(ABC):
@@ -426,6 +434,8 @@ class Verifier(ABC):
         Name in the registry.
     draft_types : tuple of type
         The draft distributions it supports; `supports` may narrow them.
+    takes_successive : bool
+        Whether it supports, instead, every draft that says how each of its tokens is drawn.
     attains_bound : bool
         Whether it claims to accept with probability alpha*, up to `Plan.gap`.
     source : str
@@ -443,7 +453,8 @@ class Verifier(ABC):
     """
 
     name: ClassVar[str]
-    draft_types: ClassVar[tuple[type[DraftDistribution], ...]]
+    draft_types: ClassVar[tuple[type[DraftDistribution], ...]] = ()
+    takes_successive: ClassVar[bool] = False
     attains_bound: ClassVar[bool] = False
     source: ClassVar[str] = ""
 
@@ -458,13 +469,15 @@ class Verifier(ABC):
         -------
         bool
         """
-        return isinstance(draft, self.draft_types)
+        return draft.successive if self.takes_successive else isinstance(draft, self.draft_types)
 
     @property
     def supported(self) -> str:
         """The draft distributions it supports, in words."""
         if DraftDistribution in self.draft_types:
             return "every draft distribution"
+        if self.takes_successive:
+            return ", ".join(kind.name for kind in draft_types() if kind.successive)
         return ", ".join(kind.name for kind in self.draft_types)
 
     def plan(self, target_probs: Any, draft: DraftDistribution) -> Plan:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from mdsd._typing import FloatArray, IntArray
+from mdsd._typing import FloatArray
 from mdsd.drafts import DraftDistribution, GreedyDraft
+from mdsd.rules.greedy import TESTED
 from mdsd.verifiers.base import Plan, Verifier
 from mdsd.verifiers.single import SingleDraftPlan
 
@@ -47,14 +46,12 @@ class GreedyVerifier(Verifier):
 class GreedyPlan(SingleDraftPlan):
     """The single-draft plan of the last draft, with the top tokens counted."""
 
+    drafts = TESTED
+
     def __init__(self, target_probs: FloatArray, draft: GreedyDraft) -> None:
         super().__init__(target_probs, draft, draft.tail_probs)
         self._top_mass = float(target_probs[draft.top_token_ids].sum())
 
     @property
     def acceptance_rate(self) -> float:
-        overlap = float(np.minimum(self.target_probs, self.tested).sum())
-        return min(1.0, self._top_mass + overlap)
-
-    def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
-        return self.chances[ids[:, -1:]], ids[:, -1:]
+        return min(1.0, self._top_mass + super().acceptance_rate)

@@ -8,6 +8,7 @@ import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
+from mdsd.rules.naive import TESTED, naive_tests
 from mdsd.verifiers.base import Plan, SequentialPlan, Verifier
 
 __all__ = ["NaiveVerifier"]
@@ -50,7 +51,7 @@ class NaivePlan(SequentialPlan):
 
     def __init__(self, target_probs: FloatArray, draft: DraftDistribution) -> None:
         super().__init__(target_probs, draft)
-        self.residual = target_probs
+        _, self.residual = naive_tests(target_probs)
 
     @cached_property
     def acceptance_rate(self) -> float:
@@ -60,4 +61,4 @@ class NaivePlan(SequentialPlan):
         return np.asarray(self.residual / self.residual.sum())
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
-        return np.empty((len(ids), 0)), np.empty((len(ids), 0), dtype=np.int64)
+        return np.empty((len(ids), 0)), ids[:, TESTED]

@@ -6,7 +6,7 @@ import numpy as np
 
 from mdsd._typing import FloatArray
 from mdsd.drafts import DraftDistribution, WithReplacement
-from mdsd.drafts.independent import token_hits_of_independent
+from mdsd.rules.sums import any_of
 from mdsd.verifiers.base import Plan, Verifier
 from mdsd.verifiers.single import SingleDraftPlan
 
@@ -46,8 +46,7 @@ class NaiveTreePlan(SingleDraftPlan):
     @property
     def acceptance_rate(self) -> float:
         p, q = self.target_probs, self.tested
-        alone, others = float(np.minimum(p, q).sum()), self.draft.num_drafts - 1
+        alone, others = super().acceptance_rate, self.draft.num_drafts - 1
         if others == 0:
-            return min(1.0, alone)
-        met = token_hits_of_independent(q[np.newaxis], repeats=others)
-        return min(1.0, alone + float(np.maximum(p - q, 0.0) @ met))
+            return alone
+        return min(1.0, alone + float(np.maximum(p - q, 0.0) @ any_of(q, others)))

@@ -11,11 +11,13 @@ import numpy as np
 from mdsd._arguments import check_whole
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd.rules.rrs import rrs_tests
 from mdsd.verifiers.base import (
     Plan,
     SequentialPlan,
     Verifier,
     accept_probs,
+    accepted_and_rejected,
     closing_law,
     frozen,
     residual_or_target,
@@ -48,8 +50,10 @@ class RRSVerifier(Verifier):
     Notes
     -----
     Yang et al., "Multi-Candidate Speculative Decoding"; Jeon et al., "Recursive Speculative
-    Decoding". With replacement and for independent drafts the residuals are the same for every
-    path and the rate is exact; without replacement it is exact for n <= 2 and small supports.
+    Decoding". It takes every draft that says how each of its tokens is drawn after those before it
+    (`DraftDistribution.next_probs`). With replacement and for independent drafts the residuals are
+    the same for every path and the rate is exact; without replacement it is exact for n <= 2 and
+    small supports.
 
     Examples
     --------
@@ -62,7 +66,7 @@ class RRSVerifier(Verifier):
     """
 
     name = "rrs"
-    draft_types = (WithReplacement, WithoutReplacement, IndependentDrafts)
+    takes_successive = True
     source = 'Yang et al., "Multi-Candidate Speculative Decoding"'
 
     def __init__(self, *, monte_carlo_paths: int = 4096, seed: int = 0) -> None:
@@ -77,7 +81,11 @@ class RRSVerifier(Verifier):
             return PathRRSPlan(target_probs, draft, self.monte_carlo_paths, self.seed)
         if isinstance(draft, IndependentDrafts):
             return ChainRRSPlan(target_probs, draft, list(draft.draft_probs))
-        return ChainRRSPlan(target_probs, draft, [draft.draft_probs] * draft.num_drafts)
+        if isinstance(draft, WithReplacement):
+            return ChainRRSPlan(target_probs, draft, [draft.draft_probs] * draft.num_drafts)
+        from mdsd.verifiers._successive import SuccessiveRRSPlan
+
+        return SuccessiveRRSPlan(target_probs, draft, self.monte_carlo_paths, self.seed)
 
 
 class ChainRRSPlan(SequentialPlan):
@@ -94,26 +102,16 @@ class ChainRRSPlan(SequentialPlan):
     ) -> None:
         super().__init__(target_probs, draft)
         self.num_tests = len(vectors)
-        law, reached = target_probs, 1.0
-        rounds: list[FloatArray] = []
-        accepted = np.zeros(len(target_probs))
-        for q in vectors:
-            chances = accept_probs(law, q)
-            accepted += reached * q * chances
-            reached *= float(q @ (1.0 - chances))
-            left = residual_or_target(np.maximum(law - q, 0.0), law)
-            law = left / left.sum()
-            rounds.append(chances)
-        self.chances = frozen(np.stack(rounds))
-        self.residual = frozen(law)
-        self._accepted, self._rejected = frozen(accepted), reached
+        chances, residual = rrs_tests(target_probs, vectors)
+        self.chances, self.residual = frozen(np.stack(chances)), frozen(residual)
+        self._vectors = vectors
 
-    @property
+    @cached_property
     def acceptance_rate(self) -> float:
-        return min(1.0, float(self._accepted.sum()))
+        return min(1.0, float(accepted_and_rejected(self._vectors, self.chances)[0].sum()))
 
     def marginal_law(self) -> FloatArray:
-        return closing_law(self._accepted, self._rejected, self.residual)
+        return closing_law(*accepted_and_rejected(self._vectors, self.chances), self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         return self.chances[np.arange(self.num_tests), ids], ids
@@ -201,7 +199,7 @@ class PathRRSPlan(SequentialPlan):
         for k in range(self.num_tests):
             cap, mass, remaining = path_state(self._tables, path[:k])
             with np.errstate(over="ignore"):  # infinite wherever the test passes anyway
-                wanted = self._above(cap) / mass * remaining
+                wanted = np.minimum(self._above(cap) / mass * remaining, rest)
             chances = accept_probs(wanted, rest)
             drafted = rest / remaining
             accepted += reached * drafted * chances

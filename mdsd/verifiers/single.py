@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
-from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd.drafts import DraftDistribution
+from mdsd.rules.single import TESTED, single_tests
 from mdsd.verifiers.base import (
     Plan,
     SequentialPlan,
     Verifier,
-    accept_probs,
+    accepted_and_rejected,
     closing_law,
     frozen,
-    residual_or_target,
 )
 
 __all__ = ["SingleDraftVerifier"]
@@ -41,7 +41,7 @@ class SingleDraftVerifier(Verifier):
     """
 
     name = "single"
-    draft_types = (WithReplacement, WithoutReplacement, IndependentDrafts)
+    takes_successive = True
     attains_bound = True
     source = 'Leviathan et al., "Fast Inference from Transformers via Speculative Decoding"'
 
@@ -56,7 +56,6 @@ class SingleDraftVerifier(Verifier):
         return 2
 
     def _plan(self, target_probs: FloatArray, draft: DraftDistribution) -> Plan:
-        # The marginal law of the only draft, whichever of the three classes declares it.
         return SingleDraftPlan(target_probs, draft, draft.token_hit_probs())
 
 
@@ -64,24 +63,23 @@ class SingleDraftPlan(SequentialPlan):
     """One accept test against `draft_probs` and the residual left by it."""
 
     num_tests = 1
+    drafts = TESTED
 
     def __init__(
         self, target_probs: FloatArray, draft: DraftDistribution, draft_probs: FloatArray
     ) -> None:
         super().__init__(target_probs, draft)
         self.tested = frozen(draft_probs)
-        self.chances = frozen(accept_probs(target_probs, draft_probs))
-        left = np.maximum(target_probs - draft_probs, 0.0)
-        self.residual = frozen(residual_or_target(left, target_probs))
+        (chances,), residual = single_tests(target_probs, draft_probs)
+        self.chances, self.residual = frozen(chances), frozen(residual)
 
     @property
     def acceptance_rate(self) -> float:
         return float(min(1.0, np.minimum(self.target_probs, self.tested).sum()))
 
     def marginal_law(self) -> FloatArray:
-        return closing_law(
-            self.tested * self.chances, float(self.tested @ (1.0 - self.chances)), self.residual
-        )
+        return closing_law(*accepted_and_rejected([self.tested], [self.chances]), self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
-        return self.chances[ids[:, :1]], ids[:, :1]
+        tested = ids[:, self.drafts]
+        return self.chances[tested], tested

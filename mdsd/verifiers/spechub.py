@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, SpecHubDraft
+from mdsd.rules.spechub import case_masses, spechub_tests, tested_in_turn
 from mdsd.verifiers.base import (
     Plan,
     SequentialPlan,
     Verifier,
-    accept_probs,
     closing_law,
     frozen,
-    residual_or_target,
 )
 
 __all__ = ["SpecHubVerifier"]
@@ -65,42 +66,28 @@ class SpecHubPlan(SequentialPlan):
     def __init__(self, target_probs: FloatArray, draft: SpecHubDraft) -> None:
         super().__init__(target_probs, draft)
         self.hub = draft.hub
-        drawn_first = draft.other_first * draft.tail_probs  # mass of (i, a)
-        drawn_second = draft.draft_probs[draft.hub] * draft.tail_probs  # mass of (a, i)
-        left = target_probs.copy()
-        first_chances = accept_probs(left, drawn_first)
-        accepted_first = drawn_first * first_chances
-        left = np.maximum(left - accepted_first, 0.0)
-        second_chances = accept_probs(left, drawn_second)
-        accepted_second = drawn_second * second_chances
-        left = np.maximum(left - accepted_second, 0.0)
+        is_hub = np.arange(draft.vocab_size) == draft.hub
+        cases = case_masses(draft.draft_probs, is_hub)
+        chances, residual = spechub_tests(target_probs, is_hub, cases)
+        self._cases = frozen(np.stack(cases))
+        self.chances, self.residual = frozen(np.stack(chances)), frozen(residual)
 
-        # The hub is reached with the mass its partners left, in the two cases in turn.
-        reached = [
-            float((drawn_first - accepted_first).sum()),
-            float((drawn_second - accepted_second).sum()),
-        ]
-        hub_chances = []
-        for mass in reached:
-            chance = float(accept_probs(left[self.hub : self.hub + 1], np.array([mass]))[0])
-            hub_chances.append(chance)
-            left[self.hub] = max(left[self.hub] - mass * chance, 0.0)
-        first_chances[self.hub], second_chances[self.hub] = hub_chances
-        self.chances = frozen(np.stack([first_chances, second_chances]))
-        self._accepted = accepted_first + accepted_second
-        self._accepted[self.hub] = reached[0] * hub_chances[0] + reached[1] * hub_chances[1]
-        frozen(self._accepted)
-        self._rejected = sum(m * (1.0 - c) for m, c in zip(reached, hub_chances, strict=True))
-        self.residual = frozen(residual_or_target(left, target_probs))
+    @cached_property
+    def _accepted_and_rejected(self) -> tuple[FloatArray, float]:
+        passed = self._cases * self.chances
+        reached = (self._cases - passed).sum(axis=1)  # the hub, in each case
+        accepted, chances = passed.sum(axis=0), self.chances[:, self.hub]
+        accepted[self.hub] = reached @ chances
+        return frozen(accepted), float(reached @ (1.0 - chances))
 
     @property
     def acceptance_rate(self) -> float:
-        return float(min(1.0, self._accepted.sum()))
+        return float(min(1.0, self._accepted_and_rejected[0].sum()))
 
     def marginal_law(self) -> FloatArray:
-        return closing_law(self._accepted, self._rejected, self.residual)
+        return closing_law(*self._accepted_and_rejected, self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         hub_first = ids[:, :1] == self.hub
-        tested = np.where(hub_first, ids[:, ::-1], ids)
+        tested = tested_in_turn(ids, hub_first)
         return self.chances[hub_first.astype(np.int64), tested], tested

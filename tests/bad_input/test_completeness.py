@@ -14,6 +14,7 @@ import pytest
 
 import mdsd
 
+from ..verifiers import NAMES
 from .calls import DRAFTS
 
 CHECKED = "given by the library: called with arrays that were checked before"
@@ -25,7 +26,7 @@ TEST_HELPER = "covered in tests/mdsd/test_testing.py"
 DRAFT_CLASSES = ("DraftDistribution", *DRAFTS)
 VERIFIER_CLASSES = (
     "Verifier",
-    *(type(mdsd.get_verifier(name)).__name__ for name in mdsd.verifier_names()),
+    *(type(mdsd.get_verifier(name)).__name__ for name in NAMES),
 )
 EXEMPT: dict[tuple[str, str], str] = {
     **{(f"{name}.is_possible", "draft_token_ids"): CHECKED for name in DRAFT_CLASSES},

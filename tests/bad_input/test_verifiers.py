@@ -9,6 +9,7 @@ import pytest
 import mdsd
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, UnsupportedError
 
+from ..verifiers import NAMES
 from .calls import DRAFTS, LYING_DRAFTS
 from .rows import Row, Values, rows
 from .values import (
@@ -25,7 +26,7 @@ from .values import (
 )
 
 VERIFIERS: dict[str, mdsd.Verifier] = {
-    type(verifier).__name__: verifier for verifier in map(mdsd.get_verifier, mdsd.verifier_names())
+    type(verifier).__name__: verifier for verifier in map(mdsd.get_verifier, NAMES)
 }
 SUPPORTED: dict[str, mdsd.DraftDistribution] = {
     "SingleDraftVerifier": mdsd.WithReplacement(Q, 1),

@@ -20,6 +20,7 @@ RULES = [
     ("greedy", "greedy", 2),
     ("greedy", "greedy", 4),
     ("optimal", "greedy", 3),
+    ("spechub", "spechub", 2),
     ("naive", "without_replacement", 2),
     ("naive_tree", "with_replacement", 3),
 ]

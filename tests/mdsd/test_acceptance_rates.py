@@ -12,6 +12,7 @@ import mdsd
 from mdsd.batch import _threads, acceptance, acceptance_rates
 from mdsd.batch._threads import limit_threads
 
+from ..verifiers import supporting
 from .batch_rows import DRAFTS, instances
 
 FOLLOWED = 10_000
@@ -22,9 +23,8 @@ def verifier_of(name):
     return mdsd.get_verifier(name, **({"monte_carlo_paths": FOLLOWED} if name == "rrs" else {}))
 
 
-def supports(verifier, draft, n):
-    law = np.full((n, 8) if draft == "independent" else 8, 0.125)
-    return mdsd.get_verifier(verifier).supports(DRAFTS[draft](law, n))
+def flat(draft, n):
+    return DRAFTS[draft](np.full((n, 8) if draft == "independent" else 8, 0.125), n)
 
 
 PAIRS = [
@@ -32,8 +32,7 @@ PAIRS = [
     for draft in DRAFTS
     for n in (1, 2, 4)
     if draft != "spechub" or n == 2
-    for verifier in mdsd.verifier_names()
-    if supports(verifier, draft, n)
+    for verifier in supporting(flat(draft, n))
 ]
 """Every verifier with every draft distribution that it supports."""
 
@@ -105,7 +104,7 @@ def test_rates_of_long_rows_are_those_of_plans(verifier, draft, n):
 
 
 @pytest.mark.parametrize("n", [3, 20, 100])
-@pytest.mark.parametrize("verifier", ["naive", "naive_tree", "rrs", "kseq", "optimal"])
+@pytest.mark.parametrize("verifier", supporting(flat("with_replacement", 2)))
 def test_many_drafts_with_replacement(verifier, n):
     """More drafts than tokens, and so many that products give way to logarithms."""
     targets, drafted, _, laws = instances("with_replacement", n, size=6, repeats=3)

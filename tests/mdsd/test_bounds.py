@@ -6,6 +6,8 @@ import pytest
 import mdsd
 from mdsd.testing import drafts_of, random_probs
 
+from ..solvers.two_weights import TwoWeights
+
 METHODS = ("prefix", "submodular", "lp", "cvxpy", "matching", "cover", "subset")
 KINDS = ("flat", "peaked", "sparse", "ties", "point", "nearly_flat", "one_heavy", "scales")
 DRAFTS = ("with_replacement", "without_replacement", "independent", "greedy", "spechub", "top_k")
@@ -116,6 +118,24 @@ def test_exact_cases(name, num_drafts, target, draft_probs, expected):
     draft = make_draft(name, vectors, num_drafts, 0)
     value = mdsd.acceptance_bound(target, draft).value
     assert value == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 5, 16, 17, 20, 33, 48, 64, 100])
+@pytest.mark.parametrize("ratio", [3.0, 30.0, 238.0, 1e4, 1e6])
+def test_a_target_on_one_token_of_two_weights(num_drafts, ratio):
+    """The bound is the chance that the token is drawn; in batches and for rates as well."""
+    law = TwoWeights(num_drafts, max(1, num_drafts - 3), num_drafts // 2 + 9, ratio)
+    q = law.weights
+    expected = law.token_hits()[[0, -1]]
+    p = np.eye(len(q))[[0, -1]]
+    draft = mdsd.WithoutReplacement(q, num_drafts)
+    alone = [mdsd.acceptance_bound(target, draft).value for target in p]
+    np.testing.assert_allclose(alone, expected, rtol=1e-12, atol=0)
+    options = {"draft": "without_replacement", "num_drafts": num_drafts}
+    found = mdsd.acceptance_bounds(p, [q, q], **options)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=0)
+    rates = mdsd.acceptance_rates(p, [q, q], verifier="naive", **options)
+    np.testing.assert_allclose(rates, expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("draft_type", [mdsd.WithReplacement, mdsd.WithoutReplacement])

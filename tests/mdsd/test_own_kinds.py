@@ -19,7 +19,7 @@ class SharpenedDraft(DraftDistribution):
 
     def __init__(self, draft_probs, num_drafts, power):
         q = np.asarray(draft_probs, dtype=np.float64) ** power
-        self.q = q / q.sum()
+        self.q, self.power = q / q.sum(), power
         self.num_drafts, self.vocab_size = num_drafts, len(q)
 
     def hit_probs(self, order):

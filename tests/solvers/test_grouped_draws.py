@@ -7,6 +7,7 @@ from math import comb
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from solvers.grouped_draws import GroupedDraws, _count_arrivals, refined_draws
 from solvers.groups import TokenGroups, group_by_ratio, single_tokens
@@ -216,6 +217,17 @@ def test_power_sums_count_what_joining_one_by_one_counts(n, size):
     _count_arrivals(rates, np.array([0, size]), times, found)
     np.testing.assert_allclose(found[0], expected, rtol=0, atol=2e-17 * (100 + size))
     assert (found >= 0.0).all()
+
+
+def test_more_arrivals_than_have_a_chance_of_none():
+    """A group of which 1,000 have arrived on average, where exp(-1000) is no number."""
+    size, n = 200_000, 1040
+    found = np.empty((1, n, 3))
+    _count_arrivals(np.full(size, 0.005), np.array([0, size]), np.array([0.1, 0.5, 1.0]), found)
+    for m, x in enumerate((0.0005, 0.0025, 0.005)):
+        expected = binom.pmf(np.arange(n), size, -np.expm1(-x))
+        np.testing.assert_allclose(found[0, :, m], expected, rtol=0, atol=2e-17 * size)
+    assert found[0, :, 2].sum() > 0.85
 
 
 @pytest.mark.parametrize(

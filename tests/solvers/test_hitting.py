@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 from solvers import hitting
+from solvers.grouped_draws import GroupedDraws
+from solvers.groups import TokenGroups
 from solvers.hitting import mean_token_hit, prefix_hits, token_hits
+
+from .two_weights import FAULTS, TwoWeights, family
 
 
 def exact_tuples(weights: np.ndarray, n: int) -> dict[tuple[int, ...], Fraction]:
@@ -142,6 +146,85 @@ class TestUniformWeights:
         masses = np.random.default_rng(n).dirichlet(np.ones(size))
         found = mean_token_hit(masses, np.full(size, 1 / size), n)
         assert found == pytest.approx(n / size, rel=0, abs=1e-13)
+
+
+FAMILIES = {
+    "faults": FAULTS,
+    "to-16": family(0, 60, 16),
+    "to-64": family(1, 60, 64),
+    "every-n": [TwoWeights(n, max(1, n - 2), n, 30.0 * n) for n in range(1, 65)],
+    "beyond": [TwoWeights(110, 105, 60, 40.0), TwoWeights(200, 199, 30, 1e6)],
+}
+
+
+def places(size: int, seed: int) -> tuple[np.ndarray, list[int]]:
+    """Give a random order, or that of the weights or its reverse, and two lengths."""
+    rng = np.random.default_rng(seed)
+    order = (np.arange(size), np.arange(size)[::-1], rng.permutation(size))[seed % 3]
+    return order, sorted({1, size // 2, int(rng.integers(1, size))} - {0})
+
+
+@pytest.mark.parametrize("laws", FAMILIES.values(), ids=FAMILIES)
+class TestTwoWeights:
+    def test_prefix_hits(self, laws):
+        for seed, law in enumerate(laws):
+            order, lengths = places(len(law.weights), seed)
+            found = prefix_hits(law.weights[order], law.n)[lengths]
+            np.testing.assert_allclose(
+                found, law.prefix_hits(order, lengths), rtol=1e-12, atol=0, err_msg=str(law)
+            )
+
+    def test_hits_of_one_token(self, laws):
+        for law in laws:
+            expected = law.token_hits()
+            for order in (np.arange(len(expected)), np.arange(len(expected))[::-1]):
+                weights = law.weights[order]
+                found = prefix_hits(weights, law.n)[1]
+                assert found == pytest.approx(expected[order[0]], rel=1e-12, abs=0), law
+            np.testing.assert_allclose(
+                token_hits(law.weights, law.n), expected, rtol=1e-12, atol=0, err_msg=str(law)
+            )
+            p = np.random.default_rng(law.n).dirichlet(np.ones(len(expected)))
+            mean = mean_token_hit(p, law.weights, law.n)
+            assert mean == pytest.approx(p @ expected, rel=1e-12, abs=0), law
+
+    def test_grouped(self, laws):
+        for seed, law in enumerate(laws):
+            size = len(law.weights)
+            order, lengths = places(size, seed)
+            ends = np.array([0, *[k for k in lengths if k < size], size])
+            draws = GroupedDraws(law.weights, law.n, TokenGroups(size, order, ends))
+            found = draws.prefix_hits(np.arange(len(ends) - 1))
+            expected = law.prefix_hits(order, ends.tolist())
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14, err_msg=str(law))
+            heavy = np.add.reduceat(law.is_heavy[order], ends[:-1], dtype=np.int64)
+            light = np.diff(ends) - heavy
+            alone = [law.hit(*pair) for pair in zip(heavy.tolist(), light.tolist(), strict=True)]
+            found = draws.group_hits()
+            np.testing.assert_allclose(found, alone, rtol=0, atol=1e-14, err_msg=str(law))
+
+
+def test_a_wrong_law_of_two_weights_is_noticed():
+    """Negative control: one more heavy token, another ratio, another n."""
+    law = FAULTS[0]
+    found = prefix_hits(law.weights[::-1], law.n)[1]
+    assert found == pytest.approx(law.hit(0, 1), rel=1e-12, abs=0)
+    for wrong in (
+        TwoWeights(20, 19, 5, 100.0),
+        TwoWeights(20, 18, 5, 101.0),
+        TwoWeights(19, 18, 5, 100.0),
+    ):
+        assert abs(wrong.hit(0, 1) / found - 1.0) > 1e-6
+
+
+def test_the_chain_of_two_weights_is_the_definition():
+    law = TwoWeights(3, 2, 3, 7.5)
+    tuples = exact_tuples(law.weights, law.n)
+    for heavy, light in itertools.product(range(3), range(4)):
+        chosen = {*range(heavy), *range(2, 2 + light)}
+        assert law.hit(heavy, light) == pytest.approx(
+            exact_hit(tuples, chosen), rel=1e-15, abs=1e-170
+        )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])

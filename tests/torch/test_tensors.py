@@ -195,7 +195,7 @@ def test_laws_given_the_drafts_are_those_of_plans(device, verifier, draft, n):
     keep = np.array([not (verifier == "kseq" and kind == "equal") for kind in KINDS * 30])
     arguments = [send(x, device) for x in (targets, drafted, ids)]
     rule = rule_of(mdsd.get_verifier(verifier), laws[0])
-    tests = verification.TESTS[rule](spaces.space_of(arguments[0]), *arguments)
+    tests = verification.TESTS[rule](*arguments)
     plans = plans_of(verifier, targets, laws)
     expected = np.array([plan.output_law(row) for plan, row in zip(plans, ids, strict=True)])
     np.testing.assert_allclose(laws_of(tests, back)[keep], expected[keep], rtol=0, atol=1e-12)
@@ -272,7 +272,7 @@ def test_error_of_bounds_by_type(on_device, dtype):
 
 
 @pytest.mark.parametrize(
-    ("verifier", "draft"), [("optimal", "with_replacement"), ("spechub", "spechub")]
+    ("verifier", "draft"), [("optimal", "with_replacement"), ("naive", "top_k")]
 )
 def test_other_rules_go_through_the_host_and_back(on_device, verifier, draft):
     targets, drafted, ids, _ = instances(draft, 2, size=8, repeats=2)
@@ -338,9 +338,14 @@ def test_bounds_ask_for_one_value():
 @pytest.mark.parametrize("from_host", [False, True])
 @pytest.mark.parametrize("rule", list(verification.TESTS))
 def test_verifications_ask_for_one_value(rule, from_host):
-    draft = {Rule.SINGLE_LAST: "greedy", Rule.RRS_SHRINKING: "without_replacement"}
+    draft = {
+        Rule.SINGLE_LAST: "greedy",
+        Rule.RRS_SHRINKING: "without_replacement",
+        Rule.SPECHUB: "spechub",
+    }
     p, q = on_meta(np.ones((4, 3000))), on_meta(np.ones((4, 3000)), torch.float16)
-    ids, uniforms = np.zeros((4, 3), dtype=np.int64), np.zeros((4, 4))
+    n = 2 if rule is Rule.SPECHUB else 3
+    ids, uniforms = np.zeros((4, n), dtype=np.int64), np.zeros((4, n + 1))
     given = (ids, None) if from_host else (on_meta(ids), on_meta(uniforms))
     with NothingLeaves(arrivals=2 if from_host else 0) as watch:
         tokens, index = verification.verify_on_device(
@@ -350,7 +355,7 @@ def test_verifications_ask_for_one_value(rule, from_host):
             given[0],
             draft=draft.get(rule, "with_replacement"),
             rule=rule,
-            num_uniforms=4,
+            num_uniforms=n + 1,
             rng=0 if from_host else None,
             uniforms=given[1],
         )

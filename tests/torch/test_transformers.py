@@ -412,7 +412,7 @@ class TestLaw:
     def test_every_branch(self, tree, mates, monkeypatch):
         # The very law of a row, from every answer to its questions; the logits are float32.
         target, draft_model = llama(1, 3), llama(2, 3)
-        row_class = _batch.Row
+        row_class = _batch.BatchRow
         prompts = [[1, 0, 2], *mates]
 
         def run(choices):
@@ -422,7 +422,7 @@ class TestLaw:
                     if index == 0:
                         self.choices = choices
 
-            monkeypatch.setattr(_batch, "Row", Followed)
+            monkeypatch.setattr(_batch, "BatchRow", Followed)
             output = drafted(
                 target, prompts, 2, draft_model, tree=tree, do_sample=True, top_k=0, seed=0
             )

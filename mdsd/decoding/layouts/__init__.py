@@ -6,7 +6,8 @@ returns a frozen result of the same kind of arrays, on the same device. In all o
 - padding is -1 and never used as an index: a chain or a path ends at its first -1;
 - *drafted* counts the drafts before padding, *accepted* those that were kept, without the extra
   token of a step, *emitted* is accepted + 1; counts under an engine's name say what they count;
-- the law of the drafts is never assumed: without `draft_probs` it takes ``draft="deterministic"``;
+- how drafts were drawn is never assumed: without `draft_probs` it takes
+  ``draft="deterministic"``;
 - everything that counts is checked before anything is drawn, and nothing else is looked at;
 - no row of a batch depends on the others.
 

@@ -1,98 +1,156 @@
-"""Single-draft verification of many positions of chains in one call."""
+"""Draft chains, wherever a layout keeps their drafts and distributions."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_name, row_name
-from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd._arguments import row_name
+from mdsd._random import RandomSource
+from mdsd._typing import BoolArray, IntArray
 from mdsd.batch import verify_batch
-from mdsd.decoding.layouts._inputs import PADDING, ProbRows, check_ids, host_ids
-from mdsd.decoding.layouts._laws import DETERMINISTIC, one_hot_rows, read_law
+from mdsd.batch.tensors.spaces import to_host
+from mdsd.decoding.layouts import _inputs as inputs
+from mdsd.decoding.layouts._inputs import PADDING, Places, ProbRows
+from mdsd.drafts import DraftKind
 from mdsd.errors import InvalidTokenError
 
-__all__ = ["check_drafts", "read_chain_law", "verify_positions"]
-
-_CHAIN_DRAFTS = ("with_replacement", "without_replacement", DETERMINISTIC)
-"""Of a single token the first two are the same law."""
+__all__ = ["Chains", "draws_one"]
 
 
-def read_chain_law(
-    draft: Any, draft_probs: Any, shape: tuple[int, ...], words: str, target: ProbRows
-) -> ProbRows | None:
-    """Read the laws that the tokens of chains were drawn from, as `read_law` does.
-
-    Raises
-    ------
-    InvalidArgumentError, InvalidDistributionError
-        As for `read_law`, and if `draft` is not known.
-    """
-    return read_law(check_name("draft", draft, _CHAIN_DRAFTS), draft_probs, shape, words, target)
+def draws_one(kind: DraftKind) -> bool:
+    """Tell whether a kind draws a single token, by chance, from one model."""
+    return not kind.one_model_each and kind.refusal(1) is None and kind.num_certain(1) == 0
 
 
-def check_drafts(ids: IntArray, drafted: ProbRows | None, judged: BoolArray, size: int) -> None:
-    """Check the tokens that are judged, and the laws they were drawn from.
+@dataclass(frozen=True, eq=False)
+class Chains:
+    """B chains of at most g drafts, each of which is judged by itself.
 
-    Raises
-    ------
-    InvalidTokenError
-        If an id is outside the vocabulary, of `size` tokens, or its law cannot have drawn it.
-    InvalidDistributionError
-        If a law is bad.
-    """
-    check_ids(ids, judged, size, "draft_token_ids")
-    if drafted is None:
-        return
-    drafted.check(judged)
-    places = np.nonzero(judged)
-    drawn = drafted.entries((*places, ids[judged])) > 0
-    if not drawn.all():
-        *row, position = (int(index[drawn.argmin()]) for index in places)
-        raise InvalidTokenError(
-            f"{row_name('draft_token_ids', row)}: id {ids[(*row, position)]} at position "
-            f"{position} cannot be drawn from its row of draft_probs, where it has no mass"
-        )
-
-
-def verify_positions(
-    target: ProbRows,
-    drafted: ProbRows | None,
-    ids: IntArray,
-    judged: BoolArray,
-    tests: FloatArray,
-    residuals: FloatArray,
-) -> IntArray:
-    """Judge every drafted token by itself.
-
-    Parameters
+    Attributes
     ----------
-    target, drafted : ProbRows
-        Checked laws; None in the place of those they were drawn from where they were chosen.
-    ids : ndarray of int64, shape (...)
-    judged : ndarray of bool, shape (...)
-        The drafts before padding.
-    tests, residuals : ndarray, shape (...)
-        Numbers in [0, 1) for the accept test and for the residual draw of each position.
-
-    Returns
-    -------
-    ndarray of int64, shape (...)
-        The drafted token where it is accepted, else the one drawn from the residual, and -1 where
-        none is judged.
+    ids : ndarray of int64
+        The drafts as the caller has them.
+    target : ProbRows
+        Distributions of the token in the place of each draft.
+    kind : DraftKind or None
+        How each was drawn; None where they were chosen.
+    drafted : ProbRows or None
+        Outputs of the draft model that they were drawn from.
+    places : tuple of ndarray of int64, each of shape (B, g + 1)
+        Where these arrays have each position of a chain.
+    sizes : ndarray of int64, shape (B,)
+        Drafts of each chain, with padding.
+    bonus : ndarray of int64, shape (B,), or None
+        Extra token of a chain that is accepted as a whole and not cut by padding; None where it is
+        drawn, from a row of the target behind the drafts.
     """
-    found = np.full(ids.shape, PADDING, dtype=np.int64)
-    places = np.nonzero(judged)
-    if len(places[0]):
-        drafts = ids[places]
-        verified = verify_batch(
-            target.take(places),
-            one_hot_rows(drafts, target) if drafted is None else drafted.take(places),
-            drafts[:, np.newaxis],
-            draft="with_replacement",
-            verifier="single",
-            uniforms=np.stack([tests[places], residuals[places]], axis=1),
-        )
-        found[places] = host_ids(verified.token_ids)
-    return found
+
+    ids: IntArray
+    target: ProbRows
+    kind: DraftKind | None
+    drafted: ProbRows | None
+    places: Places
+    sizes: IntArray
+    bonus: IntArray | None = None
+
+    def verify(
+        self, rng: RandomSource, uniforms: ArrayLike | None, shape: tuple[int, ...]
+    ) -> list[Any]:
+        """Check everything that counts, then draw, and verify.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator, int or None
+        uniforms : array_like, tensor or None
+            Chain after chain, a number in [0, 1) for the test of each draft, then one for the draw
+            of the extra token.
+        shape : tuple of int
+            Expected shape of `uniforms`.
+
+        Returns
+        -------
+        list of arrays of the caller's kind
+            Emitted tokens, (B, g + 1), padded with -1; for each chain the number of its drafts,
+            of those accepted, of the tokens emitted, of the drafts that pass their tests, and
+            once more of those accepted.
+
+        Raises
+        ------
+        InvalidTokenError
+            If an id is outside the vocabulary, or its distribution cannot have drawn it.
+        InvalidDistributionError
+            If a distribution is bad.
+        InvalidArgumentError
+            If `rng` or `uniforms` is not what it should be.
+        """
+        columns, sizes = np.arange(self.places[0].shape[1]), self.sizes[:, np.newaxis]
+        drafts = np.full(self.places[0].shape, PADDING, dtype=np.int64)
+        inside = columns < sizes
+        drafts[inside] = self.ids[self._at(inside)]
+        judged = np.logical_and.accumulate(drafts != PADDING, axis=1)
+        lengths = judged.sum(axis=1)
+        ends = columns == lengths[:, np.newaxis]
+        self.target.check(self._at(judged | (ends if self.bonus is None else ends & inside)))
+        drafted = self._check_drafts(judged, drafts[judged])
+        numbers = inputs.read_numbers(rng, uniforms, columns <= sizes, shape)
+        extra = numbers[np.arange(len(sizes)), self.sizes]
+
+        tokens = np.full(drafts.shape, PADDING, dtype=np.int64)
+        if judged.any():
+            verified = verify_batch(
+                self.target.take(self._at(judged)),
+                drafted,
+                drafts[judged][:, np.newaxis],
+                draft="with_replacement",
+                verifier="single",
+                uniforms=np.stack([numbers[judged], extra[np.nonzero(judged)[0]]], axis=1),
+            )
+            tokens[judged] = inputs.host_ids(verified.token_ids)
+        passed = judged & (tokens == drafts)
+        accepted = np.logical_and.accumulate(passed, axis=1).sum(axis=1)
+        # The token of the first rejection stands where it was found; behind it comes nothing.
+        tokens[columns > accepted[:, np.newaxis]] = PADDING
+        ends[accepted < lengths] = False
+        if self.bonus is not None:
+            given = ends & ~inside
+            tokens[given] = self.bonus[given.any(axis=1)]
+            ends &= inside
+        drawn = inputs.draw_rows(self.target.take(self._at(ends)), extra[ends.any(axis=1)])
+        tokens[ends] = drawn
+        counts = (lengths, accepted, accepted + 1, passed.sum(axis=1), accepted.copy())
+        return [self.target.hand_over(array) for array in (tokens, *counts)]
+
+    def _at(self, mask: BoolArray) -> Places:
+        """Places of some positions, chain after chain."""
+        return tuple(axis[mask] for axis in self.places)
+
+    def _check_drafts(self, judged: BoolArray, drafts: IntArray) -> Any:
+        """Check the tokens that are judged, and find the distribution of each, (R, V)."""
+        places = self._at(judged)
+        used = np.zeros(self.ids.shape, dtype=np.bool_)
+        used[places] = True
+        inputs.check_ids(self.ids, used, self.target.vocab_size, "draft_token_ids")
+        if self.kind is None or self.drafted is None:
+            return inputs.one_hot_rows(drafts, self.target)
+        self.drafted.check(places)
+        rows = self.drafted.take(places)
+        if self.kind.draft_type.declared:  # its only token is drawn from the output itself
+            chances = self.drafted.entries((*places, drafts))
+        else:
+            host, count = to_host(rows), range(len(drafts))
+            outputs = [self.kind.make(host[k, ...], 1).token_hit_probs() for k in count]
+            table = np.array(outputs).reshape(len(drafts), -1)
+            chances = table[count, drafts]
+            rows = table if self.drafted.space is None else self.drafted.space.send(table)
+        possible = chances > 0
+        if not possible.all():
+            *row, position = (int(index[possible.argmin()]) for index in places)
+            raise InvalidTokenError(
+                f"{row_name('draft_token_ids', row)}: id {self.ids[(*row, position)]} at position "
+                f"{position} cannot be drawn from its row of draft_probs, where it has no mass"
+            )
+        return rows

@@ -1,7 +1,7 @@
 """Reading and checking the arrays of a layout, before anything is drawn or verified.
 
-Laws stay where they are, numpy arrays or tensors of any library on any device; everything small
-comes to the host.
+Distributions stay where they are, numpy arrays or tensors of any library on any device; everything
+small comes to the host.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._arguments import read_array, row_name
+from mdsd._arguments import row_name
 from mdsd._probabilities import as_float_array, check_probs, is_bfloat16_tensor
+from mdsd._random import RandomSource, generator, read_uniforms
 from mdsd._tokens import read_token_ids, refuse_outside
 from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
 from mdsd.batch import verify_batch
@@ -20,14 +22,19 @@ from mdsd.batch._inputs import read_batch
 from mdsd.batch.tensors.inputs import is_real
 from mdsd.batch.tensors.inputs import read_probs as read_on_device
 from mdsd.batch.tensors.spaces import (
+    Located,
     Space,
     check_device,
     device_space,
-    is_tensor,
     space_of,
     to_host,
 )
-from mdsd.errors import InvalidArgumentError, InvalidDistributionError, InvalidTokenError
+from mdsd.errors import (
+    InvalidArgumentError,
+    InvalidDistributionError,
+    InvalidTokenError,
+    MdsdError,
+)
 
 __all__ = [
     "PADDING",
@@ -36,8 +43,10 @@ __all__ = [
     "check_ids",
     "draw_rows",
     "host_ids",
+    "one_hot_rows",
     "read_ids",
     "read_indices",
+    "read_numbers",
     "read_probs",
 ]
 
@@ -104,19 +113,15 @@ class ProbRows:
         """Gather single entries, (R,), on the host."""
         return as_float_array(to_host(self.take(places)), self.name)[0]
 
-    def check(self, used: BoolArray) -> None:
-        """Check the vectors that are used; the others are not looked at.
-
-        Parameters
-        ----------
-        used : ndarray of bool, shape (...)
+    def check(self, places: Places) -> None:
+        """Check the vectors at some places; the others are not looked at.
 
         Raises
         ------
         InvalidDistributionError
             Naming the first bad row, the index and the value.
         """
-        rows = self.take(np.nonzero(used))
+        rows = self.take(places)
         if self.space is not None:
             found = read_on_device(self.space, rows)
             if found is not None and bool(found.good):
@@ -126,7 +131,7 @@ class ProbRows:
         except InvalidDistributionError:
             # What is left is to name the place as the caller knows it.
             host = to_host(self.values)
-            for place in np.argwhere(used).tolist():
+            for place in np.stack(places, axis=1).tolist():
                 check_probs(host[(*place, ...)], row_name(self.name, place[self.alone :]))
             raise
 
@@ -154,17 +159,17 @@ def read_probs(
         If they are missing, hold something other than real numbers, have another shape or live
         elsewhere.
     """
-    space = device_space(values)
-    owner = (name, space) if like is None else (like.name, like.space)
-    check_device(name, values, *owner)
+    located = Located.of(values)
+    owner = (name, located.device) if like is None else (like.name, like.space)
+    check_device(name, located, *owner)
     array = values
-    if space is None or not is_real(values):
-        given, _ = as_float_array(to_host(values), name)
+    if located.device is None or not is_real(values):
+        given, _ = as_float_array(located.on_host(), name)
         array = values if is_bfloat16_tensor(values) else given
     _refuse_shape(array, name, shape, words, InvalidDistributionError)
     if array.shape[-1] == 0:
         raise InvalidDistributionError(f"{name} is empty: a vocabulary has at least one token")
-    return ProbRows(array, name, space_of(values) if is_tensor(values) else None)
+    return ProbRows(array, name, located.home)
 
 
 def read_ids(values: Any, name: str, shape: tuple[int | None, ...], words: str) -> IntArray:
@@ -190,27 +195,21 @@ def read_indices(values: Any, name: str, shape: tuple[int | None, ...], words: s
     """
     if values is None:
         raise InvalidArgumentError(f"{name} is missing; expected integers of shape {words}")
-    given = read_array(to_host(values), name, InvalidArgumentError)
-    if given.size == 0 and given.dtype.kind == "f":
-        given = given.astype(np.int64)  # an empty list reads as float64
-    if given.dtype.kind not in "iu":
-        raise InvalidArgumentError(f"{name} holds {given.dtype.name} values; expected integers")
+    try:
+        given = read_token_ids(to_host(values), name)
+    except InvalidTokenError as error:
+        raise InvalidArgumentError(str(error).replace("token ids are", "expected")) from None
     _refuse_shape(given, name, shape, words, InvalidArgumentError)
     return given.astype(np.int64, copy=False)
 
 
 def _refuse_shape(
-    array: Any,
-    name: str,
-    shape: tuple[int | None, ...],
-    words: str,
-    error: type[InvalidArgumentError | InvalidDistributionError | InvalidTokenError],
+    array: Any, name: str, shape: tuple[int | None, ...], words: str, error: type[MdsdError]
 ) -> None:
     found = tuple(array.shape)
-    fits = len(found) == len(shape) and all(
-        n is None or n == m for n, m in zip(shape, found, strict=True)
-    )
-    if not fits:
+    if len(found) != len(shape) or any(
+        n not in (None, m) for n, m in zip(shape, found, strict=True)
+    ):
         sizes = ", ".join("any" if n is None else str(n) for n in shape)
         here = f", here ({sizes})" if any(n is not None for n in shape) else ""
         raise error(f"{name} has shape {found}; expected {words}{here}")
@@ -233,7 +232,7 @@ def check_ids(
 
 
 def draw_rows(rows: Any, uniforms: FloatArray) -> IntArray:
-    """Draw a token from each of some checked laws, (R, V), by inverse CDF in token order."""
+    """Draw a token from each of some checked vectors, (R, V), by inverse CDF in token order."""
     if rows.shape[0] == 0:
         return np.empty(0, dtype=np.int64)
     # The naive verifier draws from its target, whatever is drafted: here the likeliest token.
@@ -253,3 +252,59 @@ def draw_rows(rows: Any, uniforms: FloatArray) -> IntArray:
 def host_ids(ids: Any) -> IntArray:
     """Bring token ids of a verification to the host."""
     return np.asarray(to_host(ids))
+
+
+def one_hot_rows(ids: IntArray, like: ProbRows) -> Any:
+    """Put all mass on each id, (...) -> (..., V); where the others are, so that none is moved.
+
+    Parameters
+    ----------
+    ids : ndarray of int64, shape (...)
+    like : ProbRows
+        The others.
+    """
+    if like.space is not None:
+        tokens = like.space.places(like.vocab_size)
+        return like.space.as_real(tokens == like.space.send(ids)[..., None])
+    # In the type that the others are verified in, so that neither is converted.
+    wide = str(like.values.dtype).endswith("float64")
+    rows = np.zeros((*ids.shape, like.vocab_size), np.float64 if wide else np.float32)
+    np.put_along_axis(rows, ids[..., np.newaxis], 1.0, axis=-1)
+    return rows
+
+
+def read_numbers(
+    rng: RandomSource, uniforms: ArrayLike | None, taken: BoolArray, shape: tuple[int, ...]
+) -> FloatArray:
+    """Read the caller's numbers in [0, 1), or draw them, each row of a batch by itself.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator, int or None
+    uniforms : array_like, tensor or None
+    taken : ndarray of bool, shape (B, ...)
+        Which places of the array that is returned have a number.
+    shape : tuple of int
+        Of `uniforms`: one number for each place that is taken, or for every place.
+
+    Returns
+    -------
+    ndarray of float64, shape (B, ...)
+
+    Raises
+    ------
+    InvalidArgumentError
+        As for `read_uniforms`.
+    """
+    numbers = np.zeros(taken.shape)
+    if uniforms is not None:
+        given = read_uniforms(rng, to_host(uniforms), shape)
+        if given.size == taken.size:
+            return given.reshape(taken.shape)
+        numbers[taken] = given
+        return numbers
+    # A stream for each row: how many numbers one takes changes nothing for the others.
+    keys = generator(rng, "verify").integers(2**63, size=len(taken))
+    for row, places, key in zip(numbers, taken, keys.tolist(), strict=True):
+        row[places] = np.random.default_rng(key).random(int(places.sum()))
+    return numbers

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import row_name
 from mdsd._probabilities import check_probs
 from mdsd._random import RandomSource
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.batch import verify_batch
-from mdsd.batch._inputs import make_draft
+from mdsd.batch import BatchVerification, verify_batch
 from mdsd.batch.tensors.spaces import to_host
-from mdsd.decoding.layouts._inputs import PADDING, Places, ProbRows, check_ids, draw_rows, host_ids
-from mdsd.decoding.layouts._laws import ChildrenLaw
+from mdsd.decoding.layouts import _inputs as inputs
+from mdsd.decoding.layouts import _kinds as kinds
+from mdsd.decoding.layouts._inputs import PADDING, Places, ProbRows
 from mdsd.decoding.layouts._trees import TreeBatch
-from mdsd.decoding.layouts._uniforms import read_numbers
+from mdsd.drafts import Draft, DraftDistribution, DraftKind
 from mdsd.errors import InvalidDistributionError, InvalidTokenError
 from mdsd.verifiers import Verifier
 
@@ -62,9 +63,23 @@ class Paths:
         return tokens
 
 
+class _Siblings(NamedTuple):
+    """Children of R nodes that have n of them each, and how they came about."""
+
+    kind: DraftKind
+    chosen: bool  # not drawn: `kind` is one that always draws these
+    places: Places  # tree and number of each node
+    ids: IntArray  # (R, n)
+
+    @property
+    def example(self) -> DraftDistribution:
+        """Some draft of that kind: what does not depend on its probabilities."""
+        return self.kind.example(self.ids.shape[1])
+
+
 @dataclass(frozen=True, eq=False)
 class TreeSteps:
-    """A batch of draft trees with the laws of their nodes.
+    """A batch of draft trees with the distributions of their nodes.
 
     Attributes
     ----------
@@ -72,13 +87,13 @@ class TreeSteps:
     ids : ndarray of int64, shape (B, N)
         Token of each node; that of a root is not looked at.
     target : ProbRows, shape (B, N, V)
-        Law of the token after each node.
+        Distribution of the token after each node.
     drafted : ProbRows, shape (B, N, V), or None
-        Law that the children of each node were drawn from; None where all are deterministic.
+        What the children of each node were drawn from; None where all are deterministic.
     deterministic : ndarray of bool, shape (B, N)
         Nodes whose children were chosen, not drawn.
-    draft : str
-        Draft distribution of the children of all other nodes.
+    kind : DraftKind or None
+        How the children of all other nodes were drawn; None where there are none.
     verifier : Verifier
     ids_name : str
         What to call the ids in an error.
@@ -89,74 +104,105 @@ class TreeSteps:
     target: ProbRows
     drafted: ProbRows | None
     deterministic: BoolArray
-    draft: str
+    kind: DraftKind | None
     verifier: Verifier
     ids_name: str
+
+    @classmethod
+    def read(
+        cls,
+        trees: TreeBatch,
+        ids: IntArray,
+        ids_name: str,
+        probs: tuple[Any, Any],
+        draft: Draft,
+        verifier: str | Verifier | None,
+    ) -> TreeSteps:
+        """Read and check what belongs to the nodes of trees.
+
+        Parameters
+        ----------
+        trees : TreeBatch
+        ids : ndarray of int64, shape (B, N), or (N,) for one tree alone
+        ids_name : str
+        probs : pair of array_like or tensor
+            Of the target, (B, N, V) or (N, V), and of the draft.
+        draft, verifier
+            As for `sglang_tree`.
+
+        Raises
+        ------
+        MdsdError
+            If an argument is not what it should be, as for `check`.
+        """
+        shape, words = (*ids.shape, None), "(N, V)" if ids.ndim == 1 else "(B, N, V)"
+        target = inputs.read_probs(probs[0], "target_probs", shape, words)
+        kind, drafted = kinds.read_draft(
+            draft, probs[1], _has_one_model, (*ids.shape, target.vocab_size), words, target
+        )
+        if ids.ndim == 1:
+            ids, target = ids[np.newaxis], target.as_batch()
+            drafted = drafted and drafted.as_batch()
+        counts = np.unique(trees.num_children[trees.num_children > 0]).tolist()
+        chosen, every = (
+            kinds.find_verifier(verifier, kind, counts),
+            np.full(ids.shape, kind is None),
+        )
+        steps = cls(trees, ids, target, drafted, every, kind, chosen, ids_name)
+        steps.check()
+        return steps
 
     # --- what does not depend on the draws -------------------------------------------------------
 
     def check(self) -> None:
-        """Check every law and every token that the trees lead to; nothing else is looked at.
+        """Check all distributions and tokens that the trees lead to; nothing else is looked at.
 
         Raises
         ------
         InvalidTokenError
             If a token is out of range, or children cannot have been drawn together.
         InvalidDistributionError
-            If a law is bad or too short of tokens for its draft distribution.
+            If a distribution is bad or too short of tokens for its kind of draft.
         UnsupportedError
-            If the verifier does not support the draft distribution.
+            If the verifier does not support the kind of draft.
         """
-        _ = self.corners  # refuses laws that the verifier does not support
-        used, inner = self.trees.used, self.trees.num_children > 0
-        self.target.check(used)
+        _ = self.taken  # refuses kinds that the verifier does not support
+        used = self.trees.used
+        self.target.check(np.nonzero(used))
         judged = used.copy()
         judged[:, :1] = False
-        check_ids(self.ids, judged, self.target.vocab_size, self.ids_name, self.target.alone)
-        for law, places in self._by_law(np.nonzero(inner)):
-            self._check_children(law, places)
+        inputs.check_ids(self.ids, judged, self.target.vocab_size, self.ids_name, self.target.alone)
+        for siblings in self._siblings(np.nonzero(self.trees.num_children)):
+            self._check_children(siblings)
 
-    def _check_children(self, law: ChildrenLaw, places: Places) -> None:
-        """Check the laws of children, and that they can have been drawn together."""
-        ids = self._children(law, places)
-        if law.chosen:
+    def _check_children(self, siblings: _Siblings) -> None:
+        """Check the distributions of children, and that they can have been drawn together."""
+        kind, chosen, places, ids = siblings
+        if chosen:
             ascending = np.sort(ids, axis=1)
             repeated = (ascending[:, 1:] == ascending[:, :-1]).any(axis=1)
             if repeated.any():
                 raise InvalidTokenError(f"{self._named(places, repeated.argmax())} repeat a token")
             return
-        rows = self._law_rows(law, places, ids)
         try:
-            # The naive verifier supports every law: this checks laws and drafts, and draws a token.
-            verify_batch(
-                self.target.take(places),
-                rows,
-                ids,
-                draft=law.draft,
-                verifier="naive",
-                uniforms=np.full((len(ids), 1), _INSIDE),
-            )
+            # The naive verifier supports every kind: this checks probabilities and drafts.
+            self._verify(siblings, "naive", np.full((len(ids), 1), _INSIDE))
         except (InvalidDistributionError, InvalidTokenError):
             # What is left is to name the place as the caller knows it.
-            host = to_host(rows)
+            rows = to_host(self._rows(siblings))
             for k, drafts in enumerate(ids):
-                name, place = self._named(places, k), _at(places, k)
-                self._check_node(law, host[k, ...], drafts, name, place)
+                try:
+                    known = kind.make(rows[k, ...], len(drafts))
+                except InvalidDistributionError as error:
+                    where = row_name("draft_probs", _at(places, k)[self.target.alone :])
+                    message = str(error).replace("draft_probs", where, 1)
+                    raise InvalidDistributionError(message) from None
+                if not known.is_possible(drafts):
+                    raise InvalidTokenError(
+                        f"{self._named(places, k)} cannot be drawn from the {kind.label} draft "
+                        "distribution"
+                    ) from None
             raise
-
-    def _check_node(
-        self, law: ChildrenLaw, row: Any, drafts: IntArray, name: str, place: list[int]
-    ) -> None:
-        try:
-            known = make_draft(law.draft, row, law.num_drafts)
-        except InvalidDistributionError as error:
-            where = row_name("draft_probs", place[self.target.alone :])
-            message = str(error).replace("draft_probs", where, 1)
-            raise InvalidDistributionError(message) from None
-        if not known.is_possible(drafts):
-            raise InvalidTokenError(
-                f"{name} cannot be drawn from the {law.draft} draft distribution"
-            )
 
     def _named(self, places: Places, k: int | np.integer[Any]) -> str:
         """Name the children of a node, for an error."""
@@ -165,57 +211,49 @@ class TreeSteps:
         name = row_name(self.ids_name, place[self.target.alone : -1])
         return f"{name}: the children {self.ids[b, children].tolist()} of node {node}"
 
-    @cached_property
-    def _laws(self) -> dict[tuple[int, bool], ChildrenLaw]:
-        """Laws of children by their number and whether they were chosen."""
-        inner = self.trees.num_children > 0
-        keys = np.stack([self.trees.num_children[inner], self.deterministic[inner]], axis=1)
-        return {
-            (count, bool(chosen)): ChildrenLaw.chosen_for(self.verifier, count)
-            if chosen
-            else ChildrenLaw(self.draft, count)
-            for count, chosen in np.unique(keys, axis=0).tolist()
-        }
-
-    def _by_law(self, places: Places) -> Iterator[tuple[ChildrenLaw, Places]]:
-        """Group nodes with children, (tree, node), by the law of these."""
+    def _siblings(self, places: Places) -> Iterator[_Siblings]:
+        """Group nodes with children, (tree, node), by the number and the kind of these."""
         counts, chosen = self.trees.num_children[places], self.deterministic[places]
-        for (count, certain), law in self._laws.items():
+        for count, certain in sorted(set(zip(counts.tolist(), chosen.tolist(), strict=True))):
             (members,) = np.nonzero((counts == count) & (chosen == certain))
-            if len(members):
-                yield law, (places[0][members], places[1][members])
+            trees, nodes = places[0][members], places[1][members]
+            ids = self.ids[trees[:, np.newaxis], self.trees.children[trees, nodes, :count]]
+            kind = (not certain and self.kind) or kinds.chosen_kind(self.verifier, count)
+            yield _Siblings(kind, certain, (trees, nodes), ids)
 
-    def _law_rows(self, law: ChildrenLaw, places: Places, ids: IntArray) -> Any:
-        """Give the laws of the children of nodes, as `verify_batch` takes them."""
-        if self.drafted is None or law.chosen:
-            return law.chosen_rows(ids, self.target)
-        return self.drafted.take(places)
+    def _rows(self, siblings: _Siblings) -> Any:
+        """Give what children are drawn from, as `verify_batch` takes it."""
+        if self.drafted is None or siblings.chosen:
+            return kinds.chosen_rows(siblings.kind, siblings.ids, self.target)
+        return self.drafted.take(siblings.places)
 
-    def _children(self, law: ChildrenLaw, places: Places) -> IntArray:
-        """Tokens, (R, n), of the children of nodes that have n of them."""
-        nodes = self.trees.children[places][:, : law.num_drafts]
-        return self.ids[places[0][:, np.newaxis], nodes]
+    def _verify(
+        self, siblings: _Siblings, verifier: str | Verifier, uniforms: FloatArray
+    ) -> BatchVerification:
+        return verify_batch(
+            self.target.take(siblings.places),
+            self._rows(siblings),
+            siblings.ids,
+            draft=siblings.kind,
+            verifier=verifier,
+            uniforms=uniforms,
+        )
 
     # --- randomness ------------------------------------------------------------------------------
 
     @cached_property
-    def corners(self) -> list[tuple[int, int]]:
-        """Levels of each tree, and most numbers that one of its nodes takes."""
+    def taken(self) -> BoolArray:
+        """Numbers that a tree takes, (B, L, m): at each of its levels, as many as any node."""
         numbers = np.ones(self.ids.shape, dtype=np.int64)
-        for law, places in self._by_law(np.nonzero(self.trees.num_children)):
-            numbers[places] = self.verifier.num_uniforms(law.example)
-        most = numbers.max(axis=1)
-        return list(zip(self.trees.num_levels.tolist(), most.tolist(), strict=True))
+        for siblings in self._siblings(np.nonzero(self.trees.num_children)):
+            numbers[siblings.places] = self.verifier.num_uniforms(siblings.example)
+        most, levels = numbers.max(axis=1), self.trees.num_levels[:, np.newaxis, np.newaxis]
+        level = np.arange(levels.max(initial=1))[:, np.newaxis]
+        return np.asarray((level < levels) & (np.arange(most.max(initial=1)) < most[:, None, None]))
 
-    @property
-    def numbers_shape(self) -> tuple[int, int, int]:
-        """Shape (B, L, m) of the numbers of a verification."""
-        levels = max((levels for levels, _ in self.corners), default=1)
-        return len(self.ids), levels, max((count for _, count in self.corners), default=1)
-
-    def read_numbers(self, rng: RandomSource, uniforms: Any) -> FloatArray:
-        """Read the caller's numbers, (B, L, m), or draw them."""
-        return read_numbers(rng, uniforms, self.numbers_shape, self.corners)
+    def read_numbers(self, rng: RandomSource, uniforms: ArrayLike | None) -> FloatArray:
+        """Read the caller's numbers, (B, L, m), or draw them; (L, m) for a tree alone."""
+        return inputs.read_numbers(rng, uniforms, self.taken, self.taken.shape[self.target.alone :])
 
     # --- verification ----------------------------------------------------------------------------
 
@@ -237,51 +275,47 @@ class TreeSteps:
             nodes[going, depth] = current
             ends = self.trees.num_children[going, current] == 0
             leaves = (going[ends], current[ends])
-            tokens[leaves[0]] = draw_rows(self.target.take(leaves), numbers[leaves[0], depth, 0])
+            tokens[leaves[0]] = inputs.draw_rows(
+                self.target.take(leaves), numbers[leaves[0], depth, 0]
+            )
             further = np.full(count, PADDING, dtype=np.int64)
-            for law, places in self._by_law((going[~ends], current[~ends])):
-                rows = places[0]
-                tokens[rows], index = self._emit(law, places, numbers[rows, depth])
-                child = self.trees.children[(*places, index)]
+            for siblings in self._siblings((going[~ends], current[~ends])):
+                rows = siblings.places[0]
+                uniforms = numbers[rows, depth, : self.verifier.num_uniforms(siblings.example)]
+                found = self._verify(siblings, self.verifier, uniforms)
+                tokens[rows], index = (
+                    inputs.host_ids(found.token_ids),
+                    inputs.host_ids(found.accept_index),
+                )
+                child = self.trees.children[(*siblings.places, index)]
                 further[rows] = np.where(index >= 0, child, PADDING)
             (going,) = np.nonzero(further != PADDING)
             current = further[going]
         return Paths(nodes, (nodes != PADDING).sum(axis=1), tokens)
 
-    def _emit(
-        self, law: ChildrenLaw, places: Places, numbers: FloatArray
-    ) -> tuple[IntArray, IntArray]:
-        """Emit a token after each node, and find its index among the children, -1 for none."""
-        ids = self._children(law, places)
-        found = verify_batch(
-            self.target.take(places),
-            self._law_rows(law, places, ids),
-            ids,
-            draft=law.draft,
-            verifier=self.verifier,
-            uniforms=numbers[:, : self.verifier.num_uniforms(law.example)],
-        )
-        return host_ids(found.token_ids), host_ids(found.accept_index)
+    def probs_after(self, b: int, node: int, token: int) -> FloatArray:
+        """Distribution, (V,), of the token emitted after a node, given that the path ends there.
 
-    def law_after(self, b: int, node: int, token: int) -> FloatArray:
-        """Law, (V,), of the token emitted after a node, given that the path ends there.
-
-        Of the tokens emitted at a node those that were drafted go on: what is left of their law,
-        normalised. `token` was drawn from it.
+        Of the tokens emitted at a node those that were drafted go on: what is left, normalised.
+        `token` was drawn from it.
         """
         target = check_probs(to_host(self.target.values[b, node, ...]), self.target.name)
         if self.trees.num_children[b, node] == 0:
             return target.copy()
-        ((law, places),) = self._by_law((np.array([b]), np.array([node])))
-        ids = self._children(law, places)
-        row = to_host(self._law_rows(law, places, ids))[0, ...]
-        plan = self.verifier.plan(target, make_draft(law.draft, row, law.num_drafts))
-        left = plan.output_law(ids[0])
-        left[ids[0]] = 0.0
+        (siblings,) = self._siblings((np.array([b]), np.array([node])))
+        drafts = siblings.ids[0]
+        row = to_host(self._rows(siblings))[0, ...]
+        plan = self.verifier.plan(target, siblings.kind.make(row, len(drafts)))
+        left = plan.output_law(drafts)
+        left[drafts] = 0.0
         if not left.any():
             # Once rounded, stopping here has no probability left, yet a number led here.
             left[token] = 1.0
         return np.asarray(left / left.sum())
+
+
+def _has_one_model(kind: DraftKind) -> bool:
+    return not kind.one_model_each
 
 
 def _at(places: Places, k: int | np.integer[Any]) -> list[int]:

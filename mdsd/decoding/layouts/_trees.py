@@ -11,33 +11,11 @@ from mdsd._typing import BoolArray, IntArray
 from mdsd.decoding.layouts._inputs import PADDING
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["DraftTree", "TreeBatch", "tree_from_links", "tree_from_parents", "tree_from_paths"]
+__all__ = ["Tree", "TreeBatch", "tree_from_links", "tree_from_parents", "tree_from_paths"]
 
 
-@dataclass(frozen=True)
-class DraftTree:
-    """Which drafted token follows which.
-
-    Attributes
-    ----------
-    levels : tuple of tuple of int
-        Nodes by depth, the root alone in the first; nodes that the root does not lead to are none.
-    children : tuple of tuple of int, length N
-        Children of each node in draft order.
-    """
-
-    levels: tuple[tuple[int, ...], ...]
-    children: tuple[tuple[int, ...], ...]
-
-    def without_padding(self, ids: IntArray) -> DraftTree:
-        """Leave out nodes with the padding id, and what is below them; the root's is not looked at.
-
-        Parameters
-        ----------
-        ids : ndarray of int64, shape (N,)
-        """
-        kept = [[node for node in below if ids[node] != PADDING] for below in self.children]
-        return _grow(kept)
+Tree = list[list[int]]
+"""Children of each node in draft order; node 0 is the root."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,32 +38,32 @@ class TreeBatch:
     num_levels: IntArray
 
     @classmethod
-    def of(cls, trees: Sequence[DraftTree], size: int) -> TreeBatch:
-        """Collect trees of `size` nodes."""
-        widest = max((len(below) for tree in trees for below in tree.children), default=0)
-        children = np.full((len(trees), size, widest), PADDING, dtype=np.int64)
-        used = np.zeros((len(trees), size), dtype=np.bool_)
-        for b, tree in enumerate(trees):
-            for level in tree.levels:
-                for node in level:
-                    used[b, node] = True
-                    children[b, node, : len(tree.children[node])] = tree.children[node]
-        levels = np.array([len(tree.levels) for tree in trees], dtype=np.int64)
+    def of(cls, trees: Sequence[Tree], ids: IntArray) -> TreeBatch:
+        """Collect the nodes that the roots lead to, without those that have the padding id.
+
+        Parameters
+        ----------
+        trees : sequence of B trees
+        ids : ndarray of int64, shape (B, N)
+            Token of each node; those of the roots are not looked at.
+        """
+        widest = max((len(below) for tree in trees for below in tree), default=0)
+        children = np.full((*ids.shape, widest), PADDING, dtype=np.int64)
+        used = np.zeros(ids.shape, dtype=np.bool_)
+        levels = np.zeros(len(ids), dtype=np.int64)
+        for b, (tree, tokens) in enumerate(zip(trees, ids.tolist(), strict=True)):
+            level = [0]
+            while level:
+                used[b, level] = True
+                levels[b] += 1
+                kept = [[child for child in tree[i] if tokens[child] != PADDING] for i in level]
+                for node, below in zip(level, kept, strict=True):
+                    children[b, node, : len(below)] = below
+                level = [child for below in kept for child in below]
         return cls(children, (children != PADDING).sum(axis=2), used, levels)
 
 
-def _grow(children: list[list[int]]) -> DraftTree:
-    """Collect the nodes below the root, node 0; every node has one parent."""
-    levels, level = [], [0]
-    while level:
-        levels.append(tuple(level))
-        level = [child for node in level for child in children[node]]
-    return DraftTree(tuple(levels), tuple(map(tuple, children)))
-
-
-def tree_from_links(
-    first_child: IntArray, next_sibling: IntArray, names: tuple[str, str]
-) -> DraftTree:
+def tree_from_links(first_child: IntArray, next_sibling: IntArray, names: tuple[str, str]) -> Tree:
     """Read a tree from the first child and the next sibling of each node, -1 where there is none.
 
     Parameters
@@ -101,7 +79,7 @@ def tree_from_links(
         If a link leads out of the tree or to a node met before.
     """
     count = len(first_child)
-    children: list[list[int]] = [[] for _ in range(count)]
+    children: Tree = [[] for _ in range(count)]
     seen, waiting = {0}, [0]
     while waiting:
         node = waiting.pop(0)
@@ -121,10 +99,10 @@ def tree_from_links(
             children[node].append(link)
             waiting.append(link)
             link, source, name = int(next_sibling[link]), link, names[1]
-    return _grow(children)
+    return children
 
 
-def tree_from_paths(paths: IntArray, count: int, name: str) -> DraftTree:
+def tree_from_paths(paths: IntArray, count: int, name: str) -> Tree:
     """Read a tree from the paths to its leaves, each padded with -1 after its end.
 
     Parameters
@@ -167,13 +145,13 @@ def tree_from_paths(paths: IntArray, count: int, name: str) -> DraftTree:
     return tree_from_parents([parents.get(node, (PADDING, 0))[0] for node in range(count)])
 
 
-def tree_from_parents(parents: list[int]) -> DraftTree:
+def tree_from_parents(parents: list[int]) -> Tree:
     """Read a tree from the parent of each node, -1 for the root and for nodes left out.
 
     Node 0 is the root; siblings are in draft order by their numbers.
     """
-    children: list[list[int]] = [[] for _ in parents]
+    children: Tree = [[] for _ in parents]
     for node, parent in enumerate(parents):
         if parent != PADDING:
             children[parent].append(node)
-    return _grow(children)
+    return children

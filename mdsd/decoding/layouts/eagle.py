@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._random import RandomSource, read_uniforms
-from mdsd.batch.tensors.spaces import to_host
-from mdsd.decoding.layouts._inputs import read_ids, read_indices, read_probs
-from mdsd.decoding.layouts._laws import choose_verifier, read_law
+from mdsd._random import RandomSource
+from mdsd.decoding.layouts._inputs import read_ids, read_indices
 from mdsd.decoding.layouts._steps import TreeSteps
 from mdsd.decoding.layouts._trees import TreeBatch, tree_from_paths
+from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
 
@@ -31,10 +31,10 @@ class EagleTree:
         Accepted drafts; neither the root nor the token after them is counted. The accepted path is
         ``retrieve_indices[best_candidate, : accept_length + 1]``.
     next_token_probs : array of float64, shape (V,)
-        Law of the token after the accepted path, of the caller's kind and on the caller's device:
-        EAGLE's ``sample_p``.
+        Distribution of the token after the accepted path, of the caller's kind and on the caller's
+        device: EAGLE's ``sample_p``.
     token_id : int
-        A token drawn from `next_token_probs`: emit it, or draw another from that law, not both.
+        A token drawn from `next_token_probs`: emit it, or draw another from them, not both.
     """
 
     best_candidate: int
@@ -54,15 +54,15 @@ class EagleTree:
 
 
 def eagle_tree(
-    draft_token_ids: Any,
-    retrieve_indices: Any,
-    draft_probs: Any,
-    target_probs: Any,
+    draft_token_ids: ArrayLike,
+    retrieve_indices: ArrayLike,
+    draft_probs: ArrayLike | None,
+    target_probs: ArrayLike,
     *,
-    draft: str,
+    draft: Draft,
     verifier: str | Verifier | None = None,
     rng: RandomSource = None,
-    uniforms: Any = None,
+    uniforms: ArrayLike | None = None,
 ) -> EagleTree:
     """Verify one draft tree in the layout of EAGLE's ``evaluate_posterior``.
 
@@ -79,9 +79,9 @@ def eagle_tree(
         Row i is the draft model's output after node i, from which its children were drawn; rows of
         leaves are not looked at. None with ``draft="deterministic"``.
     target_probs : array_like or tensor, shape (N, V)
-        Row i is the target's law of the token after node i: node by node, before any indexing with
-        `retrieve_indices`, which would read a wrong row at every -1.
-    draft : str
+        Row i is the target's distribution of the token after node i: node by node, before any
+        indexing with `retrieve_indices`, which would read a wrong row at every -1.
+    draft : str or DraftKind
         How the children of each node were drawn together, as for `sglang_tree`. EAGLE-2 chooses
         them by top-k: that is ``deterministic``.
     verifier : str or Verifier, optional
@@ -98,22 +98,22 @@ def eagle_tree(
     Raises
     ------
     InvalidDistributionError
-        If a law that counts is bad or missing, or shapes or devices do not agree.
+        If a distribution that counts is bad or missing, or shapes or devices do not agree.
     InvalidTokenError
         If an id is out of range, or siblings cannot have been drawn together.
     InvalidArgumentError
         If `retrieve_indices` holds no tree, or `draft`, `verifier`, `rng` or `uniforms` is not what
         it should be.
     UnsupportedError
-        If the verifier does not support the draft distribution.
+        If the verifier does not support the kind of draft.
 
     Notes
     -----
-    The rule is that of `sglang_tree`. Where a path ends, the verifier's law of the emitted token,
-    given the children of the last node and that none of them is it, is `next_token_probs`; after a
-    leaf it is the target's own law. Accepted path and a token from it have the law of the target
-    exactly. EAGLE's own rule is ``verifier="rrs"``: on deterministic children it accepts as often
-    as ``naive``. Laws are verified where they are.
+    The rule is that of `sglang_tree`. Where a path ends, the verifier's output law, given
+    the children of the last node and that none of them is emitted, is `next_token_probs`; after a
+    leaf it is the target's own distribution. Accepted path and a token from it have the law of the
+    target exactly. EAGLE's own rule is ``verifier="rrs"``: on deterministic children it accepts as
+    often as ``naive``. Distributions are verified where they are.
 
     Examples
     --------
@@ -134,35 +134,18 @@ def eagle_tree(
     >>> found.next_token_probs.tolist()
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]
     """
-    name, chosen = choose_verifier(draft, verifier)
     ids = read_ids(draft_token_ids, "draft_token_ids", (None,), "(N,)")
     if len(ids) == 0:
         raise InvalidArgumentError("draft_token_ids has no nodes; a tree has at least its root")
     indices = read_indices(retrieve_indices, "retrieve_indices", (None, None), "(L, D)")
-    tree = tree_from_paths(indices, len(ids), "retrieve_indices").without_padding(ids)
-    target = read_probs(target_probs, "target_probs", (len(ids), None), "(N, V)")
-    drafted = read_law(name, draft_probs, (len(ids), target.vocab_size), "(N, V)", target)
-    steps = TreeSteps(
-        TreeBatch.of([tree], len(ids)),
-        ids[np.newaxis],
-        target.as_batch(),
-        None if drafted is None else drafted.as_batch(),
-        np.full((1, len(ids)), drafted is None),
-        name,
-        chosen,
-        "draft_token_ids",
-    )
-    steps.check()
-    if uniforms is None:
-        numbers = steps.read_numbers(rng, None)
-    else:
-        shape = steps.numbers_shape[1:]
-        numbers = read_uniforms(rng, to_host(uniforms), shape)[np.newaxis]
-    paths = steps.verify(numbers)
+    tree = tree_from_paths(indices, len(ids), "retrieve_indices")
+    trees, probs = TreeBatch.of([tree], ids[np.newaxis]), (target_probs, draft_probs)
+    steps = TreeSteps.read(trees, ids, "draft_token_ids", probs, draft, verifier)
+    paths = steps.verify(steps.read_numbers(rng, uniforms))
 
     length, token = int(paths.lengths[0]), int(paths.token_ids[0])
     path = paths.nodes[0, :length]
     starts = (indices[:, :length] == path).all(axis=1)
     best = int(starts.argmax()) if len(starts) else 0
-    law = steps.law_after(0, int(path[-1]), token)
-    return EagleTree(best, length - 1, target.hand_over(law), token)
+    after = steps.probs_after(0, int(path[-1]), token)
+    return EagleTree(best, length - 1, steps.target.hand_over(after), token)

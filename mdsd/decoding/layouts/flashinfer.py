@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._random import RandomSource
-from mdsd.decoding.layouts._chain import check_drafts, read_chain_law, verify_positions
-from mdsd.decoding.layouts._inputs import PADDING, draw_rows, read_ids, read_probs
-from mdsd.decoding.layouts._uniforms import read_numbers
+from mdsd.decoding.layouts._chain import Chains, draws_one
+from mdsd.decoding.layouts._inputs import read_ids, read_probs
+from mdsd.decoding.layouts._kinds import read_draft
+from mdsd.drafts import Draft
 
 __all__ = ["FlashInferChain", "flashinfer_chain"]
 
@@ -46,33 +48,35 @@ class FlashInferChain:
 
 
 def flashinfer_chain(
-    draft_probs: Any,
-    draft_token_ids: Any,
-    target_probs: Any,
+    draft_probs: ArrayLike | None,
+    draft_token_ids: ArrayLike,
+    target_probs: ArrayLike,
     *,
-    draft: str = "with_replacement",
+    draft: Draft = "with_replacement",
     rng: RandomSource = None,
-    uniforms: Any = None,
+    uniforms: ArrayLike | None = None,
 ) -> FlashInferChain:
     """Verify a batch of draft chains in the layout of FlashInfer's ``chain_speculative_sampling``.
 
     Parameters
     ----------
     draft_probs : array_like or tensor, shape (B, g, V)
-        Row (b, i) is the law that draft i of chain b was drawn from; None with
+        Row (b, i) is the distribution that draft i of chain b was drawn from; None with
         ``draft="deterministic"``.
     draft_token_ids : array_like or tensor of int, shape (B, g)
         The drafts. A chain ends at its first -1: nothing of what stands behind it, in this array
         or in the others, is looked at.
     target_probs : array_like or tensor, shape (B, g + 1, V)
-        Row (b, i) is the target's law of the token in the place of draft i, given the drafts before
-        it; row g the law of the bonus token, or, in a chain that ends early, the row at its end.
-    draft : {"with_replacement", "without_replacement", "deterministic"}
-        How the drafts came about. The first two are the same law for a single draft. The last says
-        that they were not drawn but chosen, as by a lookup or an argmax: `draft_probs` is None
+        Row (b, i) is the target's distribution of the token in the place of draft i, given the
+        drafts before it; row g that of the bonus token, or, in a chain that ends early, the row
+        at its end.
+    draft : str or DraftKind, default "with_replacement"
+        How each draft was drawn: a kind of draft that draws a single token, by chance, from one
+        model. Drawing with and without replacement are then the same. Or ``"deterministic"``:
+        the drafts were not drawn but chosen, as by a lookup or an argmax. `draft_probs` is None
         then, and one-hot rows stand in for it. That is lossless whatever the drafts, since given
         any of them the emitted token has the target's law; drafts that were drawn are accepted
-        less often by it than by their own law.
+        less often by it than by their own kind.
     rng : numpy.random.Generator, int or None
         Source of randomness; each chain has a stream of its own.
     uniforms : array_like or tensor, shape (B, g + 1), optional
@@ -87,9 +91,9 @@ def flashinfer_chain(
     Raises
     ------
     InvalidDistributionError
-        If a law that counts is bad or missing, or shapes or devices do not agree.
+        If a distribution that counts is bad or missing, or shapes or devices do not agree.
     InvalidTokenError
-        If an id is out of range, or its law cannot have drawn it.
+        If an id is out of range, or its distribution cannot have drawn it.
     InvalidArgumentError
         If `draft`, `rng` or `uniforms` is not what it should be.
 
@@ -98,7 +102,7 @@ def flashinfer_chain(
     Leviathan et al., Algorithm 1, position by position: draft x passes if ``u q(x) < p(x)``; the
     first that does not is replaced by a draw from ``(p - q)+`` by inverse CDF in token order; after
     a chain that passed as a whole, one bonus token is drawn from the target. The tokens emitted
-    have the law of the target exactly. Laws are verified where they are.
+    have the law of the target exactly. Distributions are verified where they are.
 
     Examples
     --------
@@ -115,23 +119,9 @@ def flashinfer_chain(
     ids = read_ids(draft_token_ids, "draft_token_ids", (None, None), "(B, g)")
     count, length = ids.shape
     target = read_probs(target_probs, "target_probs", (count, length + 1, None), "(B, g + 1, V)")
-    shape = (count, length, target.vocab_size)
-    drafted = read_chain_law(draft, draft_probs, shape, "(B, g, V)", target)
-    judged = np.logical_and.accumulate(ids != PADDING, axis=1)
-    drafts = judged.sum(axis=1)
-    target.check(np.arange(length + 1) <= drafts[:, np.newaxis])
-    check_drafts(ids, drafted, judged, target.vocab_size)
-    numbers = read_numbers(rng, uniforms, (count, length + 1), [(length + 1,)] * count)
-
-    last = np.broadcast_to(numbers[:, -1:], ids.shape)
-    found = verify_positions(target, drafted, ids, judged, numbers[:, :-1], last)
-    passed = judged & (found == ids)
-    accepted = np.logical_and.accumulate(passed, axis=1).sum(axis=1)
-    # The token of the first rejection stands where it was found; behind it comes nothing.
-    tokens = np.full((count, length + 1), PADDING, dtype=np.int64)
-    tokens[:, :-1] = np.where(np.arange(length) <= accepted[:, np.newaxis], found, PADDING)
-    (whole,) = np.nonzero(accepted == drafts)
-    ends = (whole, drafts[whole])
-    tokens[ends] = draw_rows(target.take(ends), numbers[whole, -1])
-    counts = (drafts, accepted, accepted + 1, passed.sum(axis=1), accepted.copy())
-    return FlashInferChain(*(target.hand_over(array) for array in (tokens, *counts)))
+    shape = (*ids.shape, target.vocab_size)
+    drafted = read_draft(draft, draft_probs, draws_one, shape, "(B, g, V)", target)
+    places = tuple(np.indices((count, length + 1)))
+    chains = Chains(ids, target, *drafted, places, np.full(count, length))
+    found = chains.verify(rng, uniforms, (count, length + 1))
+    return FlashInferChain(*found)

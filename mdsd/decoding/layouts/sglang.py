@@ -6,19 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._random import RandomSource
 from mdsd._typing import BoolArray, IntArray
-from mdsd.decoding.layouts._inputs import (
-    PADDING,
-    read_ids,
-    read_indices,
-    read_probs,
-)
-from mdsd.decoding.layouts._laws import choose_verifier, read_law
+from mdsd.decoding.layouts._inputs import PADDING, read_ids, read_indices
 from mdsd.decoding.layouts._steps import TreeSteps
 from mdsd.decoding.layouts._trees import TreeBatch, tree_from_links
+from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
 
@@ -57,20 +53,20 @@ class SglangTree:
 
 def sglang_tree(
     *,
-    candidates: Any,
-    retrive_index: Any = None,
-    retrive_next_token: Any = None,
-    retrive_next_sibling: Any = None,
-    retrieve_index: Any = None,
-    retrieve_next_token: Any = None,
-    retrieve_next_sibling: Any = None,
-    target_probs: Any,
-    draft_probs: Any = None,
-    draft: str,
+    candidates: ArrayLike,
+    retrive_index: ArrayLike | None = None,
+    retrive_next_token: ArrayLike | None = None,
+    retrive_next_sibling: ArrayLike | None = None,
+    retrieve_index: ArrayLike | None = None,
+    retrieve_next_token: ArrayLike | None = None,
+    retrieve_next_sibling: ArrayLike | None = None,
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike | None = None,
+    draft: Draft,
     verifier: str | Verifier | None = None,
     num_speculative_tokens: int | None = None,
     rng: RandomSource = None,
-    uniforms: Any = None,
+    uniforms: ArrayLike | None = None,
 ) -> SglangTree:
     """Verify a batch of draft trees in the layout of SGLang's tree verification kernels.
 
@@ -90,20 +86,20 @@ def sglang_tree(
         Number of the next sibling of each node within its tree, -1 after the last. From the first
         child on, siblings are in the order in which they were drafted.
     target_probs : array_like or tensor, shape (B, N, V)
-        Row (b, i) is the target's law of the token after node i. For greedy decoding, as in
-        ``verify_tree_greedy``, one-hot rows.
+        Row (b, i) is the target's distribution of the token after node i. For greedy decoding, as
+        in ``verify_tree_greedy``, one-hot rows.
     draft_probs : array_like or tensor, shape (B, N, V)
         Row (b, i) is the draft model's output after node i, from which its children were drawn;
         rows of leaves are not looked at. None with ``draft="deterministic"``.
-    draft : str
-        How the children of each node were drawn together: ``with_replacement``,
-        ``without_replacement``, ``greedy``, ``spechub``, ``top_k``, or ``deterministic`` for
-        children that were chosen in whatever way without chance, which is what SGLang goes by. The
-        last is lossless whatever the children; where they were drawn, their own law accepts more.
+    draft : str or DraftKind
+        How the children of each node were drawn together: any kind of draft from one model, such
+        as ``"without_replacement"``, or ``"deterministic"`` for children that were chosen in
+        whatever way without chance, which is what SGLang goes by. The last is lossless whatever the
+        children; where they were drawn, their own kind accepts more.
     verifier : str or Verifier, optional
-        Any verifier that supports that law. By default ``rrs`` for draws with and without
-        replacement, ``greedy`` and ``spechub`` for drafts of that name, and ``naive``, which is
-        SGLang's target-only rule, for top-k and deterministic ones.
+        Any verifier that supports that kind. By default the first of ``rrs``, ``greedy``,
+        ``spechub`` and ``naive`` that does, and ``naive``, which is SGLang's target-only rule, for
+        deterministic ones.
     num_speculative_tokens : int, optional
         S, the width of `accept_index`: most nodes on a path, the root included. By default the
         deepest tree says it.
@@ -124,14 +120,14 @@ def sglang_tree(
     Raises
     ------
     InvalidDistributionError
-        If a law that counts is bad or missing, or shapes or devices do not agree.
+        If a distribution that counts is bad or missing, or shapes or devices do not agree.
     InvalidTokenError
         If an id is out of range, or siblings cannot have been drawn together.
     InvalidArgumentError
         If an index array is missing, given in both spellings or no tree, or `draft`, `verifier`,
         `num_speculative_tokens`, `rng` or `uniforms` is not what it should be.
     UnsupportedError
-        If the verifier does not support the draft distribution.
+        If the verifier does not support the kind of draft.
 
     Notes
     -----
@@ -141,7 +137,7 @@ def sglang_tree(
     A path that reaches a leaf ends with a bonus token from the target there. The tokens emitted
     have the law of the target exactly. SGLang's thresholds, which give that up, are not offered.
     SGLang draws the extra token by a coin of its own; with ``naive`` one number decides both
-    whether a child is accepted and what is emitted else. Laws are verified where they are.
+    whether a child is accepted and what is emitted else. Distributions are verified where they are.
 
     Examples
     --------
@@ -163,34 +159,23 @@ def sglang_tree(
     >>> found.token_ids.tolist(), found.emitted.tolist()
     ([[5, 2, -1]], [2])
     """
-    name, chosen = choose_verifier(draft, verifier)
     ids = read_ids(candidates, "candidates", (None, None), "(B, N)")
     count, size = ids.shape
     if size == 0:
         raise InvalidArgumentError("candidates has no nodes; a tree has at least its root")
-    links = [
-        _read_links(given, ids.shape, part)
-        for part, given in (
-            ("index", (retrive_index, retrieve_index)),
-            ("next_token", (retrive_next_token, retrieve_next_token)),
-            ("next_sibling", (retrive_next_sibling, retrieve_next_sibling)),
-        )
-    ]
-    (slots, slots_name), (first, first_name), (sibling, sibling_name) = links
-    names = [(f"{first_name} row {b}", f"{sibling_name} row {b}") for b in range(count)]
-    found = [tree_from_links(first[b], sibling[b], names[b]) for b in range(count)]
-    kept = [tree.without_padding(ids[b]) for b, tree in enumerate(found)]
-    trees = TreeBatch.of(kept, size)
+    slots, slots_name = _read_links(retrive_index, retrieve_index, ids.shape, "index")
+    first = _read_links(retrive_next_token, retrieve_next_token, ids.shape, "next_token")
+    sibling = _read_links(retrive_next_sibling, retrieve_next_sibling, ids.shape, "next_sibling")
+    found = []
+    for b, links in enumerate(zip(first[0], sibling[0], strict=True)):
+        found.append(tree_from_links(*links, (f"{first[1]} row {b}", f"{sibling[1]} row {b}")))
+    trees = TreeBatch.of(found, ids)
     _check_slots(slots, trees.used, slots_name)
-    target = read_probs(target_probs, "target_probs", (count, size, None), "(B, N, V)")
-    shape = (count, size, target.vocab_size)
-    drafted = read_law(name, draft_probs, shape, "(B, N, V)", target)
     width = int(trees.num_levels.max(initial=1))
     if num_speculative_tokens is not None:
         width = check_whole("num_speculative_tokens", num_speculative_tokens, width)
-    deterministic = np.full(ids.shape, drafted is None)
-    steps = TreeSteps(trees, ids, target, drafted, deterministic, name, chosen, "candidates")
-    steps.check()
+    probs = (target_probs, draft_probs)
+    steps = TreeSteps.read(trees, ids, "candidates", probs, draft, verifier)
     paths = steps.verify(steps.read_numbers(rng, uniforms))
 
     predicts = np.full(count * size, PADDING, dtype=np.int64)
@@ -202,20 +187,16 @@ def sglang_tree(
     predicts[accept_index[on_path]] = tokens[on_path]
     accepted = paths.lengths - 1
     results = (predicts, accept_index, accepted, tokens, accepted.copy(), accepted + 1)
-    return SglangTree(*(target.hand_over(array) for array in results))
+    return SglangTree(*(steps.target.hand_over(array) for array in results))
 
 
-def _read_links(
-    spellings: tuple[Any, Any], shape: tuple[int, int], part: str
-) -> tuple[IntArray, str]:
-    """Read one of the index arrays, and the name it was given by."""
+def _read_links(short: Any, long: Any, shape: tuple[int, ...], part: str) -> tuple[IntArray, str]:
+    """Read one of the index arrays in either spelling, and the name it was given by."""
     names = (f"retrive_{part}", f"retrieve_{part}")
-    given = [k for k, value in enumerate(spellings) if value is not None]
-    if len(given) == 2:
+    if short is not None and long is not None:
         raise InvalidArgumentError(f"{names[0]} and {names[1]} are both given; expected one")
-    chosen = given[0] if given else 0
-    words = f"({shape[0]}, {shape[1]}), as candidates"
-    return read_indices(spellings[chosen], names[chosen], shape, words), names[chosen]
+    given, name = (short, names[0]) if long is None else (long, names[1])
+    return read_indices(given, name, shape, f"({shape[0]}, {shape[1]}), as candidates"), name
 
 
 def _check_slots(slots: IntArray, used: BoolArray, name: str) -> None:

@@ -6,22 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
-from mdsd._random import RandomSource, read_uniforms
+from mdsd._random import RandomSource
 from mdsd._tokens import read_token_ids
-from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd._typing import IntArray
 from mdsd.batch.tensors.spaces import to_host
-from mdsd.decoding.layouts._chain import check_drafts, read_chain_law, verify_positions
-from mdsd.decoding.layouts._inputs import (
-    PADDING,
-    check_ids,
-    draw_rows,
-    read_ids,
-    read_indices,
-    read_probs,
-)
-from mdsd.decoding.layouts._uniforms import row_numbers
+from mdsd.decoding.layouts._chain import Chains, draws_one
+from mdsd.decoding.layouts._inputs import check_ids, read_ids, read_indices, read_probs
+from mdsd.decoding.layouts._kinds import read_draft
+from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 
 __all__ = ["VllmFlattened", "vllm_flattened"]
@@ -50,16 +45,16 @@ class VllmFlattened:
 
 
 def vllm_flattened(
-    draft_token_ids: Any,
-    cu_num_draft_tokens: Any,
-    draft_probs: Any,
-    target_probs: Any,
-    bonus_token_ids: Any,
+    draft_token_ids: ArrayLike,
+    cu_num_draft_tokens: ArrayLike,
+    draft_probs: ArrayLike | None,
+    target_probs: ArrayLike,
+    bonus_token_ids: ArrayLike,
     *,
-    draft: str = "with_replacement",
+    draft: Draft = "with_replacement",
     max_spec_len: int | None = None,
     rng: RandomSource = None,
-    uniforms: Any = None,
+    uniforms: ArrayLike | None = None,
 ) -> VllmFlattened:
     """Verify draft chains in the flattened layout of vLLM's ``rejection_sample``.
 
@@ -72,16 +67,16 @@ def vllm_flattened(
         Cumulative number of drafts up to and including each request, so that the last entry is T;
         there is no leading 0. A request without drafts repeats the entry before it.
     draft_probs : array_like or tensor, shape (T, V)
-        Row t is the law that draft t was drawn from; None with ``draft="deterministic"``.
+        Row t is the distribution that draft t was drawn from; None with ``draft="deterministic"``.
     target_probs : array_like or tensor, shape (T, V)
-        Row t is the target's law of the token in the place of draft t, given the drafts before it.
-        There is no row for the bonus token.
+        Row t is the target's distribution of the token in the place of draft t, given the drafts
+        before it. There is no row for the bonus token.
     bonus_token_ids : array_like or tensor of int, shape (B,) or (B, 1)
         For each request a token drawn from the target after all of its drafts, by the caller, with
         the same filters. It is emitted if every draft is accepted.
-    draft : {"with_replacement", "without_replacement", "deterministic"}
+    draft : str or DraftKind, default "with_replacement"
         How the drafts came about, as for `flashinfer_chain`. vLLM takes missing probabilities for
-        deterministic drafts; here that is to be said.
+        ``"deterministic"`` drafts; here that is to be said.
     max_spec_len : int, optional
         Most drafts of a request, for the width of the output; the largest of the batch by default.
     rng : numpy.random.Generator, int or None
@@ -99,9 +94,9 @@ def vllm_flattened(
     Raises
     ------
     InvalidDistributionError
-        If a law that counts is bad or missing, or shapes or devices do not agree.
+        If a distribution that counts is bad or missing, or shapes or devices do not agree.
     InvalidTokenError
-        If an id is out of range, or its law cannot have drawn it.
+        If an id is out of range, or its distribution cannot have drawn it.
     InvalidArgumentError
         If `cu_num_draft_tokens` does not rise from 0 to T, or `draft`, `max_spec_len`, `rng` or
         `uniforms` is not what it should be.
@@ -111,7 +106,7 @@ def vllm_flattened(
     The rule is that of `flashinfer_chain`; only the bonus token is the caller's. A request that
     padding cuts short has no use for its bonus token, which was drawn behind other drafts: its
     extra token is drawn from the target's row at the padding. The tokens emitted have the law of
-    the target exactly, if the bonus tokens have. Laws are verified where they are.
+    the target exactly, if the bonus tokens have. Distributions are verified where they are.
 
     Examples
     --------
@@ -130,34 +125,16 @@ def vllm_flattened(
     ids = read_ids(draft_token_ids, "draft_token_ids", (None,), "(T,)")
     starts, stops = _read_bounds(cu_num_draft_tokens, len(ids))
     target = read_probs(target_probs, "target_probs", (len(ids), None), "(T, V)")
-    shape = (len(ids), target.vocab_size)
-    drafted = read_chain_law(draft, draft_probs, shape, "(T, V)", target)
+    shape = (*ids.shape, target.vocab_size)
+    drafted = read_draft(draft, draft_probs, draws_one, shape, "(T, V)", target)
     bonus = _read_bonus(bonus_token_ids, len(stops), target.vocab_size)
-    width = _read_width(max_spec_len, stops - starts)
-    judged, ends = _before_padding(ids, starts, stops)
-    used = judged.copy()
-    used[ends[ends < stops]] = True
-    target.check(used)
-    check_drafts(ids, drafted, judged, target.vocab_size)
-    numbers = _read_numbers(rng, uniforms, stops - starts)
-
-    # Before the numbers of a draft come those of the extra tokens of the requests before it.
-    requests = np.arange(len(stops))
-    request = np.repeat(requests, stops - starts)
-    tests, extra = numbers[np.arange(len(ids)) + request], numbers[stops + requests]
-    found = verify_positions(target, drafted, ids, judged, tests, extra[request])
-    (cut,) = np.nonzero(ends < stops)
-    found[ends[cut]] = draw_rows(target.take((ends[cut],)), extra[cut])
-    passed = judged & (found == ids)
-    tokens = np.full((len(stops), width + 1), PADDING, dtype=np.int64)
-    accepted = np.zeros(len(stops), dtype=np.int64)
-    for b, (start, end, stop) in enumerate(zip(starts, ends, stops, strict=True)):
-        kept = int(np.logical_and.accumulate(passed[start:end]).sum())
-        tokens[b, :kept] = ids[start : start + kept]
-        tokens[b, kept] = bonus[b] if start + kept == stop else found[start + kept]
-        accepted[b] = kept
-    counts = (ends - starts, accepted, accepted + 1)
-    return VllmFlattened(*(target.hand_over(array) for array in (tokens, *counts)))
+    sizes = stops - starts
+    width = int(sizes.max(initial=0))
+    if max_spec_len is not None:
+        width = check_whole("max_spec_len", max_spec_len, width)
+    places = (starts[:, np.newaxis] + np.arange(width + 1),)
+    chains = Chains(ids, target, *drafted, places, sizes, bonus)
+    return VllmFlattened(*chains.verify(rng, uniforms, (len(ids) + len(sizes),))[:4])
 
 
 def _read_bounds(cu_num_draft_tokens: Any, total: int) -> tuple[IntArray, IntArray]:
@@ -185,29 +162,3 @@ def _read_bonus(bonus_token_ids: Any, count: int, vocab_size: int) -> IntArray:
     bonus = read_ids(given, "bonus_token_ids", shape, "(B,) or (B, 1)").reshape(-1)
     check_ids(bonus, np.ones(count, dtype=np.bool_), vocab_size, "bonus_token_ids")
     return bonus
-
-
-def _read_width(max_spec_len: Any, counts: IntArray) -> int:
-    """Read the most drafts of a request."""
-    most = int(counts.max(initial=0))
-    return most if max_spec_len is None else check_whole("max_spec_len", max_spec_len, most)
-
-
-def _before_padding(ids: IntArray, starts: IntArray, stops: IntArray) -> tuple[BoolArray, IntArray]:
-    """Mark the drafts before the first padding id of their request, and find where they end."""
-    judged = np.ones(len(ids), dtype=np.bool_)
-    ends = stops.copy()
-    for b, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-        (padding,) = np.nonzero(ids[start:stop] == PADDING)
-        if len(padding):
-            ends[b] = start + padding[0]
-            judged[ends[b] : stop] = False
-    return judged, ends
-
-
-def _read_numbers(rng: RandomSource, uniforms: Any, counts: IntArray) -> FloatArray:
-    """Read the caller's numbers or draw them, one more than drafts for each request."""
-    if uniforms is None:
-        drawn = row_numbers(rng, [(int(count) + 1,) for count in counts])
-        return np.concatenate([np.empty(0), *drawn])
-    return read_uniforms(rng, to_host(uniforms), (int(counts.sum()) + len(counts),))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mdsd.decoding import rows
 from mdsd.decoding.choices import RandomChoices
+from mdsd.decoding.rows import Row
 from mdsd.decoding.transformers._scores import Node
 from mdsd.decoding.transformers._seeds import row_seeds
 from mdsd.decoding.transformers._support import check_positions
 from mdsd.errors import InvalidArgumentError, InvalidTokenError
 
-__all__ = ["Batch", "Row", "read_batch"]
+__all__ = ["Batch", "BatchRow", "read_batch"]
 
 
-class Row(rows.Row):
+class BatchRow(Row):
     """One row of a batch.
 
     Its prefix is without padding, as models read it, and its random streams are its own.
@@ -98,13 +98,13 @@ class Batch:
 
     Parameters
     ----------
-    rows : list of Row
+    rows : list of BatchRow
     sequences : tensor of int64, shape (B, L)
         What the rows write to; on the host, where single tokens cost no time.
     prompt_length : int
     """
 
-    def __init__(self, rows: list[Row], sequences: Any, prompt_length: int) -> None:
+    def __init__(self, rows: list[BatchRow], sequences: Any, prompt_length: int) -> None:
         self.rows = rows
         self._sequences, self._streamed = sequences, prompt_length
 
@@ -180,7 +180,7 @@ def read_batch(
     stop = Stop(criteria, num_rows, input_ids.device)
     prefixes = [row[seen].tolist() for row, seen in zip(input_ids, read, strict=True)]
     rows = [
-        Row(index, prefix, own_seed, sequences[index], prompt_length, stop)
+        BatchRow(index, prefix, own_seed, sequences[index], prompt_length, stop)
         for index, (prefix, own_seed) in enumerate(
             zip(prefixes, row_seeds(seed, prefixes), strict=True)
         )

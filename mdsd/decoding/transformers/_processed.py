@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mdsd.decoding.rows import Prefixes, RowModel
-from mdsd.decoding.transformers._batch import Row
+from mdsd.decoding.transformers._batch import BatchRow
 from mdsd.decoding.transformers._scores import Node, NodeScores, Processors
 
 __all__ = ["ProcessedRows", "VisitedRows"]
@@ -21,11 +21,11 @@ class ProcessedRows:
     ----------
     model : RowModel
     processors : Processors
-    rows : sequence of Row
+    rows : sequence of BatchRow
         Those that the model is asked about.
     """
 
-    def __init__(self, model: RowModel, processors: Processors, rows: Sequence[Row]) -> None:
+    def __init__(self, model: RowModel, processors: Processors, rows: Sequence[BatchRow]) -> None:
         self.name = model.name
         self._model, self._processors, self._rows = model, processors, rows
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from mdsd._files import path_name
+from mdsd._frozen import FrozenArrays
 from mdsd.datasets.captures import open_capture
 
 __all__ = ["CaptureSummary", "summarise", "summary_lines"]
 
 
 @dataclass(frozen=True)
-class CaptureSummary:
+class CaptureSummary(FrozenArrays):
     """What a capture holds.
 
     Attributes
@@ -43,15 +42,6 @@ class CaptureSummary:
     target_kept_mass: float
     draft_kept_mass: Mapping[str, float]
     overlap: Mapping[str, float]
-
-    def __post_init__(self) -> None:
-        for name in ("draft_kept_mass", "overlap"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-
-    def __reduce__(self) -> tuple[type[CaptureSummary], tuple[Any, ...]]:
-        # A read-only mapping cannot be pickled.
-        values = vars(self).values()
-        return type(self), tuple(dict(v) if isinstance(v, Mapping) else v for v in values)
 
 
 def summarise(folder: Path, added: int) -> CaptureSummary:

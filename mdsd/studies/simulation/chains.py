@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray
 from mdsd.filters import probs_from_logits
 
@@ -37,10 +37,6 @@ class RandomChains(FrozenArrays):
     draft: FloatArray
     initial: FloatArray
     horizon: int
-
-    def __post_init__(self) -> None:
-        for array in (self.target, self.draft, self.initial):
-            frozen(array)
 
     @property
     def setting(self) -> tuple[FloatArray, FloatArray, int, FloatArray]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mdsd.studies.plots import MARKERS, STYLE
+from mdsd.studies.rows import Row
 from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow
-from mdsd.studies.simulation.runs import SCOPES, Simulation
+from mdsd.studies.simulation.runs import Simulation
 from mdsd.studies.simulation.settings import SimulationSettings
 from mdsd.studies.simulation.tables import chain_name, sequences
 from mdsd.studies.tables import counted
@@ -23,6 +24,7 @@ __all__ = ["simulation_figures"]
 _ERROR_BARS = 3
 """Standard errors that a bar is long to either side."""
 
+_POINTS: Any = {"linestyle": "none", "markersize": 4.0, "capsize": 2.5}
 _MOST_CURVES, _MOST_POINTS = 4, 10
 
 # Blue and vermilion of Okabe and Ito, told apart with all kinds of colour vision.
@@ -30,10 +32,7 @@ _RULES = {
     "optimal": ("#0072B2", "o", "Decoding-OPT: redraw from (p \N{MINUS SIGN} bq)+"),
     "target": ("#D55E00", "s", "Decoding-UNO: redraw from the target p"),
 }
-_TITLES = {
-    "position": "one position",
-    "chain": "along the chain",
-}
+_TITLES = {"position": "one position", "chain": "along the chain"}
 
 
 def simulation_figures(found: Simulation, settings: SimulationSettings) -> Mapping[str, Figure]:
@@ -69,16 +68,15 @@ def _rejections_figure(rows: Sequence[RejectionsRow], settings: SimulationSettin
     width = settings.horizon / len(horizons)
     for place, (size, colour) in enumerate(zip(sizes, _shades(len(sizes)), strict=True)):
         mine = [row for row in rows if row.batch_size == size]
-        axis.plot([row.horizon for row in mine], [row.theory for row in mine], color=colour)
+        axis.plot(_column(mine, "horizon"), _column(mine, "theory"), color=colour)
         shown = [row for row in mine if row.horizon in horizons]
-        xs, errors = [row.horizon for row in shown], [row.stderr for row in shown]
-        look = {"color": colour, "marker": MARKERS[place]}
-        counts = [row.simulation for row in shown]
-        _points(axis, xs, counts, errors, label=sequences(size), **look)
+        look = {"yerr": _bars(shown), "color": colour, "marker": MARKERS[place], **_POINTS}
+        xs = _column(shown, "horizon")
+        axis.errorbar(xs, _column(shown, "simulation"), label=sequences(size), **look)
         # Side by side, because they would hide each other.
         shift = 0.15 * width * (place - (len(sizes) - 1) / 2)
         differences = [row.simulation - row.theory for row in shown]
-        _points(below, [x + shift for x in xs], differences, errors, **look)
+        below.errorbar([x + shift for x in xs], differences, **look)
     for either in (axis, below):
         either.set_xlim(0.0, 1.05 * settings.horizon)
     axis.tick_params(labelbottom=False)
@@ -92,25 +90,15 @@ def _rejections_figure(rows: Sequence[RejectionsRow], settings: SimulationSettin
 
 def _saved_figure(rows: Sequence[SavedRow], settings: SimulationSettings) -> Figure:
     figure, (axis,) = _panels("What a batch of draft sequences saves", settings)
-    axis.axhline(
-        rows[0].limit,
-        color="black",
-        linestyle="--",
-        linewidth=1.2,
-        label="limit of a growing batch",
-    )
+    dashed: Any = {"color": "black", "linestyle": "--", "linewidth": 1.2}
+    axis.axhline(rows[0].limit, label="limit of a growing batch", **dashed)
     colour = _RULES["optimal"][0]
-    axis.plot([r.batch_size for r in rows], [r.theory for r in rows], color=colour, label="theory")
+    theory = _column(rows, "batch_size"), _column(rows, "theory")
+    axis.plot(*theory, color=colour, label="theory")
     simulated = [row for row in rows if row.simulation is not None]
-    _points(
-        axis,
-        [row.batch_size for row in simulated],
-        [row.simulation for row in simulated],
-        [row.stderr for row in simulated],
-        color=colour,
-        marker="o",
-        label="simulation",
-    )
+    points = _column(simulated, "batch_size"), _column(simulated, "simulation")
+    look = {"color": colour, "marker": "o", "label": "simulation", **_POINTS}
+    axis.errorbar(*points, _bars(simulated), **look)
     axis.set_xscale("log", base=2)
     axis.set_xticks(_powers_of_two(max(settings.batch_sizes)))
     axis.xaxis.set_major_formatter(lambda size, _: f"{size:g}")
@@ -122,25 +110,18 @@ def _saved_figure(rows: Sequence[SavedRow], settings: SimulationSettings) -> Fig
 
 
 def _front_figure(rows: Sequence[BiasRow], settings: SimulationSettings) -> Figure:
-    figure, axes = _panels("What bias buys", settings, (1, len(SCOPES)), (7.6, 4.2))
-    for axis, scope in zip(axes, SCOPES, strict=True):
-        axis.set_title(_TITLES[scope], fontsize=9)
+    figure, axes = _panels("What bias buys", settings, (1, len(_TITLES)), (7.6, 4.2))
+    for axis, (scope, title) in zip(axes, _TITLES.items(), strict=True):
+        axis.set_title(title, fontsize=9)
         for redraw, (colour, marker, label) in _RULES.items():
             mine = [row for row in rows if (row.scope, row.redraw) == (scope, redraw)]
             down = [row for row in mine if row.quantity == "rejections"]
             across = [row for row in mine if row.quantity == "total_variation"]
-            axis.plot([r.theory for r in across], [r.theory for r in down], color=colour)
-            pairs = [(x, y) for x, y in zip(across, down, strict=True) if x.simulation is not None]
-            _points(
-                axis,
-                [x.simulation for x, _ in pairs],
-                [y.simulation for _, y in pairs],
-                [y.stderr for _, y in pairs],
-                [x.stderr for x, _ in pairs],
-                color=colour,
-                marker=marker,
-                label=label,
-            )
+            axis.plot(_column(across, "theory"), _column(down, "theory"), color=colour)
+            xs, ys = ([r for r in line if r.simulation is not None] for line in (across, down))
+            points = _column(xs, "simulation"), _column(ys, "simulation")
+            look = {"color": colour, "marker": marker, "label": label, **_POINTS}
+            axis.errorbar(*points, _bars(ys), _bars(xs), **look)
         # Points on the axes are shown whole.
         axis.set_xlim(left=-0.03 * axis.get_xlim()[1])
         axis.set_ylim(bottom=-0.03 * axis.get_ylim()[1])
@@ -176,20 +157,12 @@ def _panels(
     return figure, axes
 
 
-def _points(axis: Axes, xs: Any, ys: Any, y_errors: Any, x_errors: Any = None, **look: Any) -> None:
-    def bars(errors: Any) -> Any:
-        return None if errors is None else [_ERROR_BARS * error for error in errors]
+def _column(rows: Iterable[Row], name: str) -> list[Any]:
+    return [getattr(row, name) for row in rows]
 
-    axis.errorbar(
-        xs,
-        ys,
-        bars(y_errors),
-        bars(x_errors),
-        linestyle="none",
-        markersize=4.0,
-        capsize=2.5,
-        **look,
-    )
+
+def _bars(rows: Iterable[Row]) -> list[float]:
+    return [_ERROR_BARS * stderr for stderr in _column(rows, "stderr")]
 
 
 def _shades(count: int) -> list[Any]:

@@ -29,7 +29,9 @@ from mdsd.studies.simulation.settings import SimulationSettings
 __all__ = ["SCOPES", "Simulation", "run_simulation"]
 
 SCOPES = ("position", "chain")
-_REDRAWS = ("optimal", "target")
+_REDRAWS = {"optimal": "", "target": "uno_"}
+"""Rejection laws, and how the attributes of a `ParetoFront` that are of them begin."""
+
 _LINE = 24
 """Points of a line between those that are simulated."""
 
@@ -123,11 +125,8 @@ def _saved(chains: RandomChains, counts: dict[int, SimulatedRejections]) -> tupl
     rows = []
     for size, saved in zip(sizes, theory.saved.tolist(), strict=True):
         found = counts.get(size) if size > 1 else None
-        if found is None:
-            rows.append(SavedRow(size, limit, **compared(saved)))
-        else:
-            counted = single.mean - found.mean, math.hypot(single.stderr, found.stderr)
-            rows.append(SavedRow(size, limit, **compared(saved, *counted)))
+        counted = found and (single.mean - found.mean, math.hypot(single.stderr, found.stderr))
+        rows.append(SavedRow(size, limit, **compared(saved, *(counted or ()))))
     return tuple(rows)
 
 
@@ -136,41 +135,25 @@ def _front(
 ) -> list[BiasRow]:
     between = np.linspace(0.0, max(settings.epsilons), _LINE).tolist()
     epsilons = sorted({*settings.epsilons, *between})
+    expect: Callable[..., ParetoFront] = chain_pareto_front
+    simulate: Callable[..., SimulatedFront] = simulate_chain_pareto_front
+    arguments: tuple[Any, ...] = chains.setting
     if scope == "position":
-        theory = pareto_front(*chains.one_position, epsilons)
-    else:
-        theory = chain_pareto_front(*chains.setting, epsilons)
-
-    def simulated(redraw: Any, epsilon: float) -> SimulatedFront:
-        place = _REDRAWS.index(redraw), settings.epsilons.index(epsilon)
-        options: Any = {"redraw": redraw, "runs": settings.runs, "rng": settings.rng(scope, *place)}
-        if scope == "position":
-            found = simulate_pareto_front(*chains.one_position, [epsilon], **options)
-        else:
-            found = simulate_chain_pareto_front(*chains.setting, [epsilon], **options)
-        step()
-        return found
-
+        expect, simulate = pareto_front, simulate_pareto_front
+        arguments = chains.one_position
+    theory = expect(*arguments, epsilons)
     rows = []
-    for redraw in _REDRAWS:
+    for place, (redraw, prefix) in enumerate(_REDRAWS.items()):
         for index, epsilon in enumerate(epsilons):
-            found = simulated(redraw, epsilon) if epsilon in settings.epsilons else None
+            found = None
+            if epsilon in settings.epsilons:
+                rng = settings.rng(scope, place, settings.epsilons.index(epsilon))
+                found = simulate(*arguments, [epsilon], redraw=redraw, runs=settings.runs, rng=rng)
+                step()
             for quantity in ("rejections", "total_variation"):
-                expected = _entry(theory, redraw, quantity, index)
-                counted = () if found is None else _counted(found, quantity)
-                rows.append(
-                    BiasRow(scope, redraw, epsilon, quantity, **compared(expected, *counted))
-                )
+                numbers = [getattr(theory, prefix + quantity)[index]]
+                if found is not None:
+                    numbers += [*getattr(found, quantity), *getattr(found, f"{quantity}_stderr")]
+                columns = compared(*map(float, numbers))
+                rows.append(BiasRow(scope, redraw, epsilon, quantity, **columns))
     return rows
-
-
-def _entry(front: ParetoFront, redraw: str, quantity: str, index: int) -> float:
-    prefix = "" if redraw == "optimal" else "uno_"
-    return float(getattr(front, f"{prefix}{quantity}")[index])
-
-
-def _counted(found: SimulatedFront, quantity: str) -> tuple[float, float]:
-    return (
-        float(getattr(found, quantity)[0]),
-        float(getattr(found, f"{quantity}_stderr")[0]),
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -60,10 +60,7 @@ class SimulationSettings:
 
     def describe(self) -> dict[str, Any]:
         """Give the settings as they are written next to the rows."""
-        described = dict(vars(self))
-        described["batch_sizes"] = list(self.batch_sizes)
-        described["epsilons"] = list(self.epsilons)
-        return described
+        return dict(vars(self))
 
     def chains(self) -> RandomChains:
         """Draw the chains, which depend on the seed, V and T, and on whether they are stationary.
@@ -85,9 +82,7 @@ class SimulationSettings:
         *place : int
             Which simulation of its kind: a batch size, or a rule and the number of its point.
         """
-        study = cast(np.random.SeedSequence, generator(self.seed, "study").bit_generator.seed_seq)
-        key = (*study.spawn_key, _STREAMS[stream], *place)
-        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+        return generator(self.seed, "study", _STREAMS[stream], *place)
 
 
 def simulation_settings(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
 from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow
 from mdsd.studies.simulation.runs import Simulation
 from mdsd.studies.simulation.settings import SimulationSettings
-from mdsd.studies.tables import Paragraph, counted, plain_table
+from mdsd.studies.tables import NONE, Paragraph, counted, plain_table
 
 __all__ = ["chain_name", "sequences", "simulation_report"]
 
-_Entry = tuple[str, RejectionsRow | SavedRow | BiasRow]
+_Row = RejectionsRow | SavedRow | BiasRow
 
 
 def simulation_report(found: Simulation, settings: SimulationSettings) -> RenderableType:
@@ -26,49 +26,28 @@ def simulation_report(found: Simulation, settings: SimulationSettings) -> Render
     settings : SimulationSettings
     """
     table = plain_table("quantity", "setting", "theory", "simulation", "s.e.", "z")
-    for quantity, entries in _sections(found, settings):
-        for place, (setting, row) in enumerate(entries):
-            table.add_row(
-                quantity if place == 0 else "",
-                setting,
-                f"{row.theory:.4f}",
-                f"{row.simulation:.4f}",
-                f"{row.stderr:.4f}",
-                "\N{EN DASH}" if row.z is None else f"{row.z:.2f}",
-            )
+    for quantity, rows in _sections(found, settings):
+        for place, row in enumerate(row for row in rows if row.simulation is not None):
+            numbers = [f"{number:.4f}" for number in (row.theory, row.simulation, row.stderr)]
+            z = NONE if row.z is None else f"{row.z:.2f}"
+            table.add_row("" if place else quantity, _setting(row), *numbers, z)
         table.add_section()
     return Group(table, "", *(Paragraph(note, "dim") for note in _notes(found, settings)))
 
 
-def _sections(
-    found: Simulation, settings: SimulationSettings
-) -> Iterable[tuple[str, list[_Entry]]]:
-    yield (
-        "rejections",
-        [
-            (sequences(row.batch_size), row)
-            for row in found.rejections
-            if row.horizon == settings.horizon
-        ],
-    )
-    yield (
-        "saved",
-        [
-            (sequences(row.batch_size), row)
-            for row in found.batch_improvement
-            if row.simulation is not None
-        ],
-    )
-    for quantity in ("rejections", "total_variation"):
-        yield (
-            quantity.replace("_", " "),
-            [
-                (f"epsilon {row.epsilon:g}", row)
-                for row in found.pareto_front
-                if (row.scope, row.redraw, row.quantity) == ("chain", "optimal", quantity)
-                and row.simulation is not None
-            ],
-        )
+def _sections(found: Simulation, settings: SimulationSettings) -> list[tuple[str, Sequence[_Row]]]:
+    """Rows of the last position, and along the chain, with the names of their quantities."""
+    best = [row for row in found.pareto_front if (row.scope, row.redraw) == ("chain", "optimal")]
+    return [
+        ("rejections", [row for row in found.rejections if row.horizon == settings.horizon]),
+        ("saved", found.batch_improvement),
+        ("rejections", [row for row in best if row.quantity == "rejections"]),
+        ("total variation", [row for row in best if row.quantity == "total_variation"]),
+    ]
+
+
+def _setting(row: _Row) -> str:
+    return f"epsilon {row.epsilon:g}" if isinstance(row, BiasRow) else sequences(row.batch_size)
 
 
 def sequences(batch_size: int) -> str:

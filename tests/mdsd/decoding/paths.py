@@ -10,8 +10,8 @@ import numpy as np
 from mdsd.decoding import TreeShape
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.enumeration import branches
-from mdsd.decoding.laws import node_law
 from mdsd.decoding.steps import StepOutcome, StepVerification
+from mdsd.drafts import read_kind
 from mdsd.testing import accepted_law
 
 from .toys import PrefixModel, V
@@ -48,7 +48,9 @@ def drafted_tree(shape: TreeShape, draft: str = "with_replacement", seed: int = 
         law = None
         if children:
             several = (2,) if draft == "independent" else ()
-            law = node_law(draft, rng.dirichlet(np.ones(V), size=several), len(children))
+            law = read_kind(draft).make_at_most(
+                rng.dirichlet(np.ones(V), size=several), len(children)
+            )
             tokens[children.start : children.stop] = law.sample(rng)
         laws.append(law)
     rows = rng.dirichlet(np.ones(V), size=len(shape.parents))

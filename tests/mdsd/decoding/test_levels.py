@@ -11,10 +11,10 @@ import mdsd
 from mdsd.decoding import TreeShape
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.drafted import DraftedTree
-from mdsd.decoding.laws import example_law, node_law
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepOutcome
 from mdsd.decoding.verification import step_verification
+from mdsd.drafts import read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
 from .paths import AskedRows, drafted_tree, outcome_law
@@ -86,7 +86,7 @@ def test_rows_off_the_path_are_not_asked_for():
 
 
 def test_other_nodes_are_refused_when_one_of_them_is_not_supported():
-    laws = [example_law("with_replacement", n) for n in (1, 2)]
+    laws = [read_kind("with_replacement").example(n) for n in (1, 2)]
     with pytest.raises(UnsupportedError, match="num_drafts=2"):
         LevelVerification(mdsd.SingleDraftVerifier()).check(laws)
 
@@ -99,12 +99,12 @@ class TestShortOfTokens:
     def test_all_tokens_there_are(self, draft, support):
         probs = np.zeros(V)
         probs[:support] = 1.0 / support
-        law = node_law(draft, probs, 3)
+        law = read_kind(draft).make_at_most(probs, 3)
         assert (law.name, law.num_drafts) == (draft, support)
 
     def test_spechub(self):
         probs = np.array([0.0, 1.0, 0.0])
-        law = node_law("spechub", probs, 2)
+        law = read_kind("spechub").make_at_most(probs, 2)
         assert law.sample(0).tolist() == [1]
         assert not mdsd.SpecHubVerifier().supports(law)
         target = np.array([0.25, 0.5, 0.25])
@@ -119,11 +119,11 @@ class TestShortOfTokens:
         }
 
     def test_with_replacement_there_are_always_enough(self):
-        assert node_law("with_replacement", np.array([0.0, 1.0]), 3).num_drafts == 3
+        assert read_kind("with_replacement").make_at_most(np.array([0.0, 1.0]), 3).num_drafts == 3
 
     def test_independent_takes_the_first_models(self):
         rows = RNG.dirichlet(np.ones(V), size=3)
-        law = node_law("independent", rows, 2)
+        law = read_kind("independent").make_at_most(rows, 2)
         np.testing.assert_allclose(law.draft_probs, rows[:2], rtol=0, atol=1e-15)
 
 
@@ -133,7 +133,7 @@ class TestCheck:
     @pytest.mark.parametrize("num_drafts", [1, 3])
     def test_refuses_what_the_verifier_does_not_support(self, name, draft, num_drafts):
         verifier = mdsd.get_verifier(name)
-        law = example_law(draft, num_drafts)
+        law = read_kind(draft).example(num_drafts)
         check = step_verification(name).check
         if verifier.supports(law):
             check([law])

@@ -8,6 +8,7 @@ import pytest
 import mdsd
 from mdsd.decoding.sampling import FilteredRows, Sampling
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
+from mdsd.filters import Filters
 
 LOGITS = np.random.default_rng(0).normal(size=(3, 6)) * 2.0
 PREFIXES = [[0], [0, 1], [0, 1, 2]]
@@ -17,13 +18,13 @@ SETTINGS = [{}, {"temperature": 0.0}, {"temperature": 0.7, "top_k": 3, "top_p": 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_filters(settings):
-    found = Sampling(**settings).probs(PREFIXES, LOGITS, "target")
+    found = Sampling(Filters(**settings)).probs(PREFIXES, LOGITS, "target")
     assert found.tolist() == mdsd.probs_from_logits(LOGITS, **settings).tolist()
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_rows_on_demand_are_the_same(settings):
-    sampling = Sampling(**settings)
+    sampling = Sampling(Filters(**settings))
     rows = FilteredRows(sampling, PREFIXES, LOGITS, "target")
     whole = sampling.probs(PREFIXES, LOGITS, "target")
     for node in (2, 0, 2):
@@ -71,18 +72,17 @@ def test_a_bad_row_names_the_model():
 
 @pytest.mark.parametrize(
     "option",
-    [
-        {"temperature": -1.0},
-        {"temperature": [1.0]},
-        {"top_k": -2},
-        {"top_p": 0.0},
-        {"logits_processor": 3},
-    ],
+    [{"temperature": -1.0}, {"temperature": [1.0]}, {"top_k": -2}, {"top_p": 0.0}],
     ids=str,
 )
-def test_bad_options(option):
+def test_bad_filters(option):
     with pytest.raises(InvalidArgumentError, match=next(iter(option))):
-        Sampling(**option)
+        Filters(**option)
+
+
+def test_a_processor_that_is_none():
+    with pytest.raises(InvalidArgumentError, match="logits_processor"):
+        Sampling(logits_processor=3)
 
 
 def test_a_processor_may_change_what_it_is_given():

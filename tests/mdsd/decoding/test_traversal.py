@@ -13,11 +13,11 @@ from mdsd.decoding import TreeShape, generate
 from mdsd.decoding.block import BlockVerification
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.drafted import DraftedTree
-from mdsd.decoding.laws import example_law
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepOutcome
 from mdsd.decoding.traversal import TraversalVerification
 from mdsd.decoding.verification import step_verification
+from mdsd.drafts import read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.testing import accepted_law, chi_square_p_value, sequence_law
 
@@ -255,7 +255,7 @@ class TestArguments:
 
     @pytest.mark.parametrize("draft", ["greedy", "top_k", "spechub"])
     def test_unsupported(self, draft):
-        laws = [example_law("with_replacement", 2), example_law(draft, 2)]
+        laws = [read_kind("with_replacement").example(2), read_kind(draft).example(2)]
         with pytest.raises(UnsupportedError, match=f"traversal.*{draft}.*without_replacement"):
             TraversalVerification().check(laws)
         with pytest.raises(UnsupportedError, match=draft):

@@ -96,9 +96,9 @@ DRAFTS = ("with_replacement", "without_replacement", "greedy", "top_k", "spechub
 
 def supporting(draft: str, counts: list[int]) -> list[str]:
     """Names of all verifiers that support a draft distribution with these numbers of drafts."""
-    from mdsd.decoding.laws import example_law
+    from mdsd.drafts import read_kind
 
-    laws = [example_law(draft, count) for count in counts]
+    laws = [read_kind(draft).example(count) for count in counts]
     return [
         name
         for name in mdsd.verifier_names()

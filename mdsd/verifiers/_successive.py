@@ -1,0 +1,110 @@
+"""Recursive rejection of any drafts that say how each token is drawn after those before it."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from mdsd._random import draw_tokens
+from mdsd._typing import FloatArray, IntArray
+from mdsd.drafts import DraftDistribution
+from mdsd.errors import UnsupportedError
+from mdsd.rules.accepting import Tests
+from mdsd.rules.rrs import rrs_tests
+from mdsd.verifiers.base import SequentialPlan, accepted_and_rejected, closing_law
+
+__all__ = ["SuccessiveRRSPlan"]
+
+_MOST_TUPLES = 4096
+"""Tuples up to which the acceptance rate is exact: each takes n passes over the vocabulary."""
+
+
+class SuccessiveRRSPlan(SequentialPlan):
+    """Test every draft against what is left, with the law it was drawn from.
+
+    Parameters
+    ----------
+    target_probs : ndarray of float64, shape (V,)
+    draft : DraftDistribution
+        Which is `successive`.
+    paths : int
+        Tuples drawn for the acceptance rate where there are too many to enumerate.
+    seed : int
+        Of these draws.
+    """
+
+    def __init__(
+        self, target_probs: FloatArray, draft: DraftDistribution, paths: int, seed: int
+    ) -> None:
+        super().__init__(target_probs, draft)
+        self.num_tests = draft.num_drafts
+        self._paths, self._seed = paths, seed
+
+    def _laws(self, ids: IntArray, count: int) -> list[FloatArray]:
+        """Law of each of the first drafts of a tuple, given those before it."""
+        return [self.draft.next_probs(ids[:k]) for k in range(count)]
+
+    def _rule(self, ids: IntArray) -> Tests:
+        return rrs_tests(self.target_probs, self._laws(ids, self.num_tests))
+
+    def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
+        places = np.arange(self.num_tests)
+        found = [np.stack(self._rule(row).chances)[places, row] for row in ids]
+        return np.stack(found) if found else np.empty(ids.shape), ids
+
+    def _residual_masses(self, ids: IntArray) -> FloatArray:
+        return np.stack([self._rule(row).residual for row in ids])
+
+    def _draw_residual(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        pairs = zip(ids, uniforms, strict=True)
+        drawn = [draw_tokens(self._rule(row).residual, u) for row, u in pairs]
+        return np.array(drawn, dtype=np.int64)
+
+    @cached_property
+    def _rate(self) -> tuple[float, float]:
+        """Acceptance rate and its standard error."""
+        ids, probs = self._enumerated()
+        if probs is not None:
+            return min(1.0, max(0.0, 1.0 - float(probs @ self._rejections(ids)))), 0.0
+        rejected = self._rejections(self.draft.sample(self._seed, self._paths))
+        stderr = float(rejected.std(ddof=1)) / math.sqrt(len(rejected))
+        return min(1.0, max(0.0, 1.0 - float(rejected.mean()))), stderr
+
+    def _enumerated(self) -> tuple[IntArray, FloatArray | None]:
+        try:
+            ids, probs = self.draft.tuple_arrays()
+        except UnsupportedError:
+            return np.empty((0, self.num_tests), dtype=np.int64), None
+        return ids, probs if len(probs) <= _MOST_TUPLES else None
+
+    def _rejections(self, ids: IntArray) -> FloatArray:
+        """Probability that all tests of each tuple fail."""
+        return np.asarray((1.0 - self._tests(ids)[0]).prod(axis=1))
+
+    @property
+    def acceptance_rate(self) -> float:
+        return self._rate[0]
+
+    @property
+    def acceptance_stderr(self) -> float:
+        return self._rate[1]
+
+    def marginal_law(self) -> FloatArray:
+        """Law of the emitted token, followed along the likeliest rejection path.
+
+        What is emitted after some rejections does not depend on which tokens were rejected, so one
+        path shows the law of them all, without enumeration.
+
+        Returns
+        -------
+        ndarray of float64, shape (V,)
+        """
+        path = np.empty(self.num_tests, dtype=np.int64)
+        for k in range(self.num_tests):
+            laws = self._laws(path, k + 1)
+            chances, residual = rrs_tests(self.target_probs, laws)
+            rejected = laws[k] * (1.0 - chances[k])
+            path[k] = int((rejected if rejected.any() else laws[k]).argmax())
+        return closing_law(*accepted_and_rejected(laws, chances), residual)
