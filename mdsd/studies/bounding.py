@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Unpack
 
 from mdsd.datasets import Dataset, Source
-from mdsd.drafts.registry import Draft
+from mdsd.drafts import Draft
 from mdsd.filters import CutOptions
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.means import all_rows, bound_rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mdsd._arguments import shown
-from mdsd.drafts.kinds import DraftKind
+from mdsd.drafts import DraftKind
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import Filtered, Filters
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mdsd.drafts.kinds import DraftKind
+from mdsd.drafts import DraftKind
 from mdsd.filters import Filtered, Filters
 from mdsd.studies.cases import Case
 

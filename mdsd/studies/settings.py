@@ -17,9 +17,8 @@ import numpy as np
 from mdsd._arguments import check_name, check_whole, shown
 from mdsd._typing import AnyArray
 from mdsd.datasets import Dataset, Source, open_source
+from mdsd.drafts import Draft, DraftKind, default_kinds, read_kind
 from mdsd.drafts.base import check_num_drafts
-from mdsd.drafts.kinds import DraftKind
-from mdsd.drafts.registry import Draft, default_kinds, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import CUT_COLUMNS, Filters
 from mdsd.studies.cases import Case

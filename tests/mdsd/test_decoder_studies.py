@@ -109,7 +109,7 @@ def test_tree_of_a_single_run(options, tree):
 def test_a_case_is_what_generate_runs(case):
     decoder = case.decoder(letters())
     assert decoder.shape.branching == case.tree
-    assert decoder.draft == "with_replacement"
+    assert decoder.kind.label == "with_replacement"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,7 @@ from typing import Any
 
 from mdsd.decoding import TreeShape
 from mdsd.decoding.decoder import Decoder, make_decoder
-from mdsd.drafts import WithReplacement
-from mdsd.drafts.kinds import DraftKind
-from mdsd.drafts.registry import Draft, read_kind
+from mdsd.drafts import Draft, DraftKind, WithReplacement, read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.studies.decoding.models import TextModels
 from mdsd.verifiers import RRSVerifier, SingleDraftVerifier
@@ -77,7 +75,7 @@ class DecoderCase:
         chosen: dict[str, Any] = {
             "target": models.target,
             "draft_model": list(models.draft_models) if several else models.draft_models[0],
-            "draft": self.kind.label,
+            "draft": self.kind,
             "verifier": self.verifier,
             "scheme": self.scheme,
         }

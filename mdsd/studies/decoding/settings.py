@@ -12,9 +12,7 @@ from mdsd.decoding import TreeShape
 from mdsd.decoding.batch_scheme import batch_shape
 from mdsd.decoding.decoder import SCHEMES, read_prompt
 from mdsd.decoding.verification import PATH_VERIFICATIONS
-from mdsd.drafts import WithoutReplacement
-from mdsd.drafts.kinds import DraftKind
-from mdsd.drafts.registry import Draft
+from mdsd.drafts import Draft, DraftKind, WithoutReplacement
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions, Filters
 from mdsd.studies.decoding.cases import DecoderCase, applicable, candidates

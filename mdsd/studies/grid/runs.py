@@ -12,7 +12,7 @@ from typing import Unpack
 
 from mdsd._files import as_path
 from mdsd.datasets import Dataset, Source, open_source
-from mdsd.drafts.registry import Draft
+from mdsd.drafts import Draft
 from mdsd.filters import FilterAxes
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.grid.folder import Block, Study, opened_study

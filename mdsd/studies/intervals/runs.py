@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from mdsd.datasets import LoggedPosition, TopLogprobs
-from mdsd.drafts.registry import Draft
+from mdsd.drafts import Draft
 from mdsd.errors import InvalidDistributionError, SolverError, UnsupportedError
 from mdsd.intervals import AcceptanceInterval, acceptance_interval
 from mdsd.studies.cases import Case, Progress, Steps, check_progress

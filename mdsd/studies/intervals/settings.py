@@ -7,8 +7,7 @@ from typing import Any
 
 from mdsd._arguments import check_type
 from mdsd.datasets import TopLogprobs
-from mdsd.drafts import GreedyDraft, IndependentDrafts, WithoutReplacement, WithReplacement
-from mdsd.drafts.registry import Draft
+from mdsd.drafts import Draft, GreedyDraft, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd.studies.settings import Cases, listed, read_cases, read_names
 
 __all__ = ["interval_settings"]

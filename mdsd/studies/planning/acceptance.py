@@ -15,8 +15,7 @@ from mdsd._arguments import check_whole, shown
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._typing import FloatArray
 from mdsd.datasets import Source
-from mdsd.drafts import WithoutReplacement
-from mdsd.drafts.registry import Draft, read_kind
+from mdsd.drafts import Draft, WithoutReplacement, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
 from mdsd.studies.cases import Case, Progress, Steps
