@@ -239,7 +239,8 @@ def grid_settings(
     InvalidArgumentError
         As for `bound_settings`.
     """
-    cuts = {name: listed(name, options.pop(name, (None,))) for name in CUT_COLUMNS}
+    everything = Filters().columns
+    cuts = {name: listed(name, options.pop(name, (everything[name],))) for name in CUT_COLUMNS}
     filters, described = _filter_grid(options.pop("temperatures", (1.0,)), cuts)
     yardsticks = tuple(kind for kind in default_kinds() if not kind.one_model_each)
     chosen = _read_verifiers(verifiers)
@@ -256,7 +257,7 @@ def grid_settings(
 
 def _single_filter(source: Source, options: dict[str, Any]) -> dict[str, Any]:
     """Turn the filter that all temperatures share into a grid."""
-    cuts = {name: [options.pop(name)] if name in options else [None] for name in CUT_COLUMNS}
+    cuts = {name: [options.pop(name, getattr(Filters(), name))] for name in CUT_COLUMNS}
     filters, described = _filter_grid(options.pop("temperatures", (1.0,)), cuts)
     shared = {name: described[name][0] for name in CUT_COLUMNS}
     shared["search_tolerance"] = search_tolerance(source.read(0, 1).vocab_size)
@@ -266,21 +267,14 @@ def _single_filter(source: Source, options: dict[str, Any]) -> dict[str, Any]:
 def _filter_grid(
     temperatures: Iterable[float], cuts: Mapping[str, Sequence[Any]]
 ) -> tuple[list[tuple[Filters, ...]], dict[str, list[Any]]]:
-    """Make all filters: for each way to leave tokens out, those of all temperatures.
-
-    Where None is no value of a filter, it stands for its default.
-    """
+    """Make all filters: for each way to leave tokens out, those of all temperatures."""
     heats = listed("temperatures", temperatures)
     for name, values in {"temperatures": heats, **cuts}.items():
         if not values:
             raise InvalidArgumentError(f"{name} is empty; expected at least one")
-    defaults = Filters().columns
     found: dict[tuple[Filters, ...], None] = {}
     for combination in product(*cuts.values()):
-        cut = {
-            name: defaults[name] if value is None else value
-            for name, value in zip(cuts, combination, strict=True)
-        }
+        cut = dict(zip(cuts, combination, strict=True))
         found[_distinct("temperatures", [Filters(heat, **cut) for heat in heats])] = None
     described = {
         name: list(dict.fromkeys(getattr(each, name) for row in found for each in row))
