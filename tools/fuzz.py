@@ -1,5 +1,7 @@
 """Fuzz every draft distribution, verifier and formulation on instances that can be enumerated.
 
+Besides, every verifier goes through the conformance suite with one seed for each 5,000 instances.
+
 Instances are drawn from a seed, in chunks whose content depends on the seed and the number of the
 chunk only, so the number of processes changes nothing. Every check has a tolerance; the largest
 deviation of each is printed. Of every kind of failure the shortest instance is printed as a snippet
@@ -28,6 +30,7 @@ import numpy as np
 import mdsd
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
+from mdsd.drafts.registry import draft_types
 from mdsd.testing import random_probs
 from mdsd.testing._exact import drafted_mass
 from mdsd.testing._instances import DraftRecipe
@@ -37,6 +40,9 @@ MAX_VOCAB_SIZE = 8
 MAX_NUM_DRAFTS = 5
 CHUNK = 200
 """Instances of one task."""
+
+CONFORMANCE = 5_000
+"""Instances for each of which every verifier goes once through the conformance suite."""
 
 TOLERANCES = {
     "tuples: sum to 1": 1e-12,
@@ -67,15 +73,7 @@ FORMULATIONS = {
 }
 """Each is tried on one instance in so many: the last three cost more than all the rest."""
 
-DRAFTS: tuple[type[DraftDistribution], ...] = (
-    mdsd.WithReplacement,
-    mdsd.WithoutReplacement,
-    mdsd.IndependentDrafts,
-    mdsd.GreedyDraft,
-    mdsd.TopKDraft,
-    mdsd.SpecHubDraft,
-    mdsd.ExplicitDraft,
-)
+DRAFTS: tuple[type[DraftDistribution], ...] = (*draft_types(), mdsd.ExplicitDraft)
 
 _EDGES = (0.0, float(np.nextafter(1.0, 0.0)))
 
@@ -84,6 +82,7 @@ _EDGES = (0.0, float(np.nextafter(1.0, 0.0)))
 class Problem:
     """One instance, in the numbers it was made from."""
 
+    draft_name: str
     target_probs: list[float]
     recipe: DraftRecipe
 
@@ -131,6 +130,7 @@ class Report:
     """What some instances showed."""
 
     instances: int = 0
+    conformance: int = 0
     checks: Counter[str] = field(default_factory=Counter)
     worst: dict[str, tuple[float, str]] = field(default_factory=dict)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -141,14 +141,18 @@ class Report:
         size = math.inf if math.isnan(deviation) else float(deviation)
         self.checks[check] += 1
         if size > self.worst.get(check, (-1.0, ""))[0]:
-            self.worst[check] = (size, f"{subject} on {problem.recipe.kind.name}")
+            self.worst[check] = (size, f"{subject} on {problem.draft_name}")
         if not size <= TOLERANCES[check]:
             what = f"{check}: off by {size:.3g}, allowed {TOLERANCES[check]:g} ({subject})"
-            self.fail(f"{check} ({subject} on {problem.recipe.kind.name})", what, problem, subject)
+            self.fail(f"{check} ({subject} on {problem.draft_name})", what, problem, subject)
 
     def fail(self, kind: str, what: str, problem: Problem, subject: str) -> None:
         """Record a failure."""
-        self._add_failure(kind, Failure(1, what, problem.snippet(what, subject)))
+        self.fail_as(kind, what, problem.snippet(what, subject))
+
+    def fail_as(self, kind: str, what: str, snippet: str) -> None:
+        """Record a failure that a snippet of its own shows."""
+        self._add_failure(kind, Failure(1, what, snippet))
 
     def _add_failure(self, kind: str, failure: Failure) -> None:
         if kind in self.failures:
@@ -159,6 +163,7 @@ class Report:
     def add(self, other: Report) -> None:
         """Take in another report."""
         self.instances += other.instances
+        self.conformance += other.conformance
         self.checks += other.checks
         self.kinds += other.kinds
         for kind, failure in other.failures.items():
@@ -182,23 +187,25 @@ def problems(seed: int, chunk: int, count: int) -> Iterator[Problem]:
             yield problem
 
 
-def _problem(rng: np.random.Generator, kind: type[DraftDistribution]) -> Problem | None:
-    """Draw an instance, or None where the draft needs more tokens with mass than it got."""
+def _problem(rng: np.random.Generator, draft_type: type[DraftDistribution]) -> Problem | None:
+    """Draw an instance, or None where that class does not draft so many tokens of what it got."""
     vocab_size = int(rng.integers(1, MAX_VOCAB_SIZE + 1))
-    n = 2 if kind is mdsd.SpecHubDraft else int(rng.integers(1, MAX_NUM_DRAFTS + 1))
+    n = int(rng.integers(1, MAX_NUM_DRAFTS + 1))
     vectors = [_vector(rng, vocab_size) for _ in range(n)]
-    if kind is mdsd.ExplicitDraft:
+    if draft_type is mdsd.ExplicitDraft:
         ids = rng.integers(0, vocab_size, (int(rng.integers(1, 13)), n)).tolist()
         masses = _vector(rng, len(ids)).tolist()
-        recipe = DraftRecipe(kind, (ids, masses), {"vocab_size": vocab_size})
-    elif kind is mdsd.IndependentDrafts:
-        recipe = DraftRecipe(kind, ([vector.tolist() for vector in vectors],))
+        recipe = DraftRecipe(draft_type, (ids, masses), {"vocab_size": vocab_size})
     else:
-        if kind is not mdsd.WithReplacement and np.count_nonzero(vectors[0]) < n:
+        kinds = [each for each in draft_type.example_kinds(n) if each.refusal(n) is None]
+        if not kinds:
             return None
-        single = vectors[0].tolist()
-        recipe = DraftRecipe(kind, (single,) if kind is mdsd.SpecHubDraft else (single, n))
-    return Problem(_target(rng, vectors[0]).tolist(), recipe)
+        kind = kinds[int(rng.integers(len(kinds)))]
+        probs = np.array(vectors) if kind.one_model_each else vectors[0]
+        if not kind.drawable(probs[np.newaxis], n)[0]:
+            return None
+        recipe = DraftRecipe.of(kind, probs.tolist(), n)
+    return Problem(draft_type.name, _target(rng, vectors[0]).tolist(), recipe)
 
 
 def _vector(rng: np.random.Generator, size: int) -> FloatArray:
@@ -323,14 +330,11 @@ def run_chunk(seed: int, chunk: int, count: int, extra: str | None) -> Report:
     """Run every check on the instances of one chunk."""
     warnings.simplefilter("error")
     report = Report()
-    verifiers: list[tuple[str, Verifier]]
-    verifiers = [(name, mdsd.get_verifier(name)) for name in mdsd.verifier_names()]
-    if extra is not None:
-        verifiers.append((extra, _load(extra)))
+    verifiers = [(name, _verifier(name)) for name in _names(extra)]
     for number, problem in enumerate(problems(seed, chunk, count)):
         rng = np.random.default_rng([seed, chunk, number])
         report.instances += 1
-        report.kinds[problem.recipe.kind.name] += 1
+        report.kinds[problem.draft_name] += 1
         subject = "draft"
         try:
             draft = problem.recipe.build()
@@ -344,9 +348,36 @@ def run_chunk(seed: int, chunk: int, count: int, extra: str | None) -> Report:
                     check_verifier(report, problem, plan, tuples, bound, rng, subject, attains)
         except Exception as error:  # whatever is raised here is a finding
             what = f"{subject} raised {error!r}"
-            kind = f"{type(error).__name__} ({subject} on {problem.recipe.kind.name})"
+            kind = f"{type(error).__name__} ({subject} on {problem.draft_name})"
             report.fail(kind, what, problem, subject)
     return report
+
+
+def run_conformance(seed: int, name: str) -> Report:
+    """Run the conformance suite on one verifier."""
+    warnings.simplefilter("error")
+    report = Report(conformance=1)
+    try:
+        mdsd.testing.check_verifier(_verifier(name), seed=seed)
+    except Exception as error:  # whatever is raised here is a finding
+        what = f"check_verifier of {name} raised {error!r}"
+        module, _, kind = name.partition(":")
+        made = f"from {module} import {kind}\nverifier = {kind}()"
+        if not kind:
+            made = f"verifier = mdsd.get_verifier({name!r})"
+        snippet = f"# {what!a}\nimport mdsd\n{made}\n"
+        snippet += f"mdsd.testing.check_verifier(verifier, seed={seed})\n"
+        report.fail_as(f"conformance ({name})", what, snippet)
+    return report
+
+
+def _names(extra: str | None) -> list[str]:
+    return [*mdsd.verifier_names(), *([] if extra is None else [extra])]
+
+
+def _verifier(name: str) -> Verifier:
+    """Make a verifier by its name, or its module and class."""
+    return _load(name) if ":" in name else mdsd.get_verifier(name)
 
 
 def _load(path: str) -> Verifier:
@@ -375,6 +406,11 @@ def fuzz(
     # Forking a process that holds numba's or BLAS's threads can hang it: start afresh.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         jobs = [pool.submit(run_chunk, seed, k, size, extra) for k, size in enumerate(sizes)]
+        jobs += [
+            pool.submit(run_conformance, seed + 1 + k, name)
+            for k in range(instances // CONFORMANCE)
+            for name in _names(extra)
+        ]
         for job in as_completed(jobs):
             report.add(job.result())
             progress(report.instances)
@@ -389,6 +425,7 @@ def _table(report: Report, seconds: float) -> Iterator[str]:
     kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(report.kinds.items()))
     rate = report.instances / seconds
     yield f"{report.instances:,} instances in {seconds:.0f} s ({rate:.0f} a second): {kinds}"
+    yield f"{report.conformance:,} runs of the conformance suite"
     yield f"{'check':42}{'times':>12}{'worst':>10}{'allowed':>10}  where"
     for check, allowed in TOLERANCES.items():
         worst, where = report.worst.get(check, (0.0, ""))

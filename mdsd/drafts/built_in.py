@@ -5,6 +5,7 @@ from __future__ import annotations
 from mdsd.drafts.base import DraftDistribution
 from mdsd.drafts.explicit import ExplicitDraft
 from mdsd.drafts.greedy import GreedyDraft
+from mdsd.drafts.hybrid import HybridDraft
 from mdsd.drafts.independent import IndependentDrafts
 from mdsd.drafts.spechub import SpecHubDraft
 from mdsd.drafts.top_k import TopKDraft
@@ -14,6 +15,7 @@ from mdsd.drafts.without_replacement import WithoutReplacement
 __all__ = [
     "ExplicitDraft",
     "GreedyDraft",
+    "HybridDraft",
     "IndependentDrafts",
     "SpecHubDraft",
     "TopKDraft",
@@ -28,5 +30,6 @@ BUILT_IN: tuple[type[DraftDistribution], ...] = (
     GreedyDraft,
     SpecHubDraft,
     TopKDraft,
+    HybridDraft,
 )
 """Those that are made from output distributions, in the order in which they are listed."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd._arguments import check_name, shown
+from mdsd._arguments import shown
 from mdsd.drafts import (
-    ExplicitDraft,
+    Draft,
+    DraftDistribution,
     GreedyDraft,
     IndependentDrafts,
-    SpecHubDraft,
-    TopKDraft,
     WithoutReplacement,
     WithReplacement,
+    read_kind,
 )
-from mdsd.drafts.base import check_num_drafts
 from mdsd.errors import (
     InvalidArgumentError,
     InvalidDistributionError,
@@ -30,14 +29,6 @@ from mdsd.intervals.known import KnownLaw, check_same_tokens, overlap, read_law,
 from solvers.certificates import certified_gap
 
 __all__ = ["AcceptanceInterval", "acceptance_interval"]
-
-_NAMES = (
-    WithReplacement.name,
-    WithoutReplacement.name,
-    IndependentDrafts.name,
-    GreedyDraft.name,
-)
-_WITHOUT_INTERVAL = (SpecHubDraft.name, TopKDraft.name, ExplicitDraft.name)
 
 _OUTWARD = 1e-12
 """How far the ends are moved outwards, so that no rounding excludes the value."""
@@ -64,7 +55,7 @@ class AcceptanceInterval:
 
 
 def acceptance_interval(
-    target_logprobs: Any, draft_logprobs: Any, *, draft: str = "with_replacement", num_drafts: int
+    target_logprobs: Any, draft_logprobs: Any, *, draft: Draft = "with_replacement", num_drafts: int
 ) -> AcceptanceInterval:
     """Bound the acceptance bound alpha* from the log-probabilities of some tokens.
 
@@ -80,9 +71,8 @@ def acceptance_interval(
     draft_logprobs : mapping of token to float, or sequence of n such mappings
         The same of the draft model, under the same names of tokens; for independent drafts of each
         of the n draft models, in draft order.
-    draft : str, default "with_replacement"
-        Draft distribution: ``with_replacement``, ``without_replacement``, ``independent`` or
-        ``greedy``.
+    draft : str or DraftKind, default "with_replacement"
+        Kind of draft: ``with_replacement``, ``without_replacement``, ``independent`` or ``greedy``.
     num_drafts : int
         n >= 1; for independent drafts the number of models.
 
@@ -145,28 +135,34 @@ def acceptance_interval(
     >>> round(found.lower, 6), round(found.upper, 6)
     (0.8, 1.0)
     """
-    name = _check_draft(draft)
-    count = check_num_drafts(num_drafts)
-    target = read_law(target_logprobs, "target_logprobs")
-    if name == IndependentDrafts.name:
-        return _outward(*ends_independent(target, _read_drafts(target, draft_logprobs, count)))
-    drafted = read_law(draft_logprobs, "draft_logprobs")
-    check_same_tokens(target, drafted, "draft_logprobs")
-    if name == WithReplacement.name:
-        return _outward(*ends_with_replacement(overlap(target, drafted), count))
-    if name == WithoutReplacement.name:
-        require_tokens(drafted, "draft_logprobs", count, "drawing without replacement")
-        return _outward(*ends_without_replacement(overlap(target, drafted), count))
-    require_tokens(drafted, "draft_logprobs", count, "the greedy draft")
-    return _outward(*ends_greedy(target, drafted, count))
-
-
-def _check_draft(draft: Any) -> str:
-    if isinstance(draft, str) and draft in _WITHOUT_INTERVAL:
+    kind = read_kind(draft)
+    ends = _ENDS.get(kind.draft_type)
+    if ends is None:
+        names = ", ".join(draft_type.name for draft_type in _ENDS)
         raise UnsupportedError(
-            f"draft is {draft!r}, which has no interval; those with one: {', '.join(_NAMES)}"
+            f"draft is {kind.label!r}, which has no interval; those with one: {names}"
         )
-    return check_name("draft", draft, _NAMES)
+    count = kind.check_count(num_drafts)
+    target = read_law(target_logprobs, "target_logprobs")
+    if kind.one_model_each:
+        drafts = _read_drafts(target, draft_logprobs, count)
+    else:
+        drafts = [read_law(draft_logprobs, "draft_logprobs")]
+        check_same_tokens(target, drafts[0], "draft_logprobs")
+    if kind.distinct:
+        require_tokens(drafts[0], "draft_logprobs", count, kind.draft_type.words)
+    return _outward(*ends(target, drafts, count))
+
+
+_Ends = Callable[[KnownLaw, list[KnownLaw], int], tuple[float, float]]
+
+_ENDS: dict[type[DraftDistribution], _Ends] = {
+    WithReplacement: lambda p, qs, n: ends_with_replacement(overlap(p, qs[0]), n),
+    WithoutReplacement: lambda p, qs, n: ends_without_replacement(overlap(p, qs[0]), n),
+    IndependentDrafts: lambda p, qs, n: ends_independent(p, qs),
+    GreedyDraft: lambda p, qs, n: ends_greedy(p, qs[0], n),
+}
+"""What is known of each draft distribution when parts of its output distributions are not."""
 
 
 def _read_drafts(target: KnownLaw, draft_logprobs: Any, num_drafts: int) -> list[KnownLaw]:

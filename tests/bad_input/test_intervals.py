@@ -87,7 +87,7 @@ def interval_rows() -> Iterator[list[Row]]:
     yield rows_of("draft", names("lottery", greddy="'greedy'"))
     without: Values = {
         name: (name, repr(name), "without_replacement, independent, greedy")
-        for name in ("spechub", "top_k", "explicit")
+        for name in ("spechub", "top_k")
     }
     yield rows_of("draft", without, error=UnsupportedError)
     yield rows_of("num_drafts", COUNTS)

@@ -100,6 +100,17 @@ def test_a_lower_end_above_the_upper_one_is_an_error(monkeypatch):
         acceptance_interval(*logs_of(law), draft="without_replacement", num_drafts=law.n)
 
 
+def test_as_many_unknown_tokens_as_surpass_a_known_one():
+    """Two of the three most likely draft tokens may be unknown: the last known is off T then."""
+    case = {0: math.log(0.1), 1: math.log(0.9)}, {0: math.log(0.5), 1: math.log(0.14)}
+    found = acceptance_interval(*case, draft="greedy", num_drafts=4)
+    # T holds token 0 and both of mass 0.15, beside which token 1 has 0.7 of what is sampled.
+    draft = mdsd.GreedyDraft([0.5, 0.14, 0.15, 0.15, 0.06], 4)
+    value = mdsd.acceptance_bound([0.1, 0.9, 0.0, 0.0, 0.0], draft).value
+    assert value == pytest.approx(0.8, abs=1e-12)
+    assert found.lower <= value <= found.upper
+
+
 # --- the check of completions can fail -----------------------------------------------------------
 
 THEORY = Truncated({0: 0.7, 1: 0.3}, ({0: 0.2, 1: 0.1},))

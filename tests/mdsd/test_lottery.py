@@ -1,5 +1,6 @@
 """The lottery where tokens share groups, at sizes that can be enumerated."""
 
+import copy
 import pickle
 import weakref
 
@@ -258,6 +259,50 @@ class TestPlans:
         del plan
         assert draft() is None
         assert lottery() is None
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_certificate_is_cut_token_by_token(name, seed):
+    """Sets of whole groups alone would certify 0.04 more than there is."""
+    plan = plan_of(name, seed)
+    assert shares_groups(plan)
+    bound = mdsd.acceptance_bound(plan.target_probs, plan.draft, method="lp").value
+    assert plan._lottery._lottery.upper > bound + 0.04
+    assert plan.upper == pytest.approx(bound, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_another_target_is_searched_anew(name):
+    """The last search of a draft object is remembered with the target it was made for."""
+    first, second = plan_of(name, 0), plan_of(name, 1)
+    other = mdsd.OptimalVerifier().plan(second.target_probs, first.draft)
+    fresh = mdsd.OptimalVerifier().plan(second.target_probs, copy.copy(first.draft))
+    assert np.abs(other.selected - first.selected).max() > 1e-3
+    assert other.selected.tolist() == fresh.selected.tolist()
+    check_plan(other)
+    check_certificate(other)
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_a_chance_is_the_whole_of_p_over_m(name):
+    """A uniform just below p / m^ accepts the token and one just above does not, row by row."""
+    plan = plan_of(name)
+    tokens = np.flatnonzero((plan.chances > 0.1) & (plan.chances < 1.0))
+    assert len(tokens)
+    ids, _ = plan.draft.tuple_arrays()
+    tried = 0
+    for token in tokens.tolist():
+        drafts = ids[(ids == token).any(axis=1)][0]
+        orders = np.linspace(0.005, 0.995, 100)[:, np.newaxis]
+        winners = plan._select(np.tile(drafts, (100, 1)), orders)
+        for order in orders[winners == token, 0][:1]:
+            for share, passes in ((1.0 - 1e-9, True), (1.0 + 1e-9, False)):
+                uniforms = [order, plan.chances[token] * share, 0.5]
+                found = plan_of(name).verify(drafts, uniforms=uniforms)
+                assert (found.token_id == token) is passes
+                tried += 1
+    assert tried >= 2
 
 
 def test_the_search_of_a_listed_law_is_forgotten_too():

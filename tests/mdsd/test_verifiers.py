@@ -17,10 +17,10 @@ from ..verifiers import NAMES
 P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("name", NAMES)
-def test_conformance(name, seed):
-    check_verifier(mdsd.get_verifier(name), seed=seed)
+def test_conformance(name):
+    """One seed; `make fuzz` goes through more."""
+    check_verifier(mdsd.get_verifier(name), seed=0)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -307,3 +307,18 @@ def test_hits_that_fall_from_order_to_order_are_no_certificate():
     message = r"^minimum-norm point failed: the upper bound 0\.1\d* is below the attained 0\.[4-8]"
     with pytest.raises(SolverFailure, match=message):
         minimum_norm_lottery(p, hits, np.array([1, 2, 0]), np.ones(3))
+
+
+def test_an_order_of_small_weight_stays():
+    """All is accepted only if one of two orders is drawn once in ten million times."""
+    vectors = np.array([[0.6, 0.4], [0.3, 0.7]])
+
+    def hits(order):
+        missed = 1.0 - np.cumsum(vectors[:, order], axis=1)
+        return np.concatenate([[0.0], 1.0 - missed.clip(0.0).prod(axis=0)])
+
+    often, seldom = np.diff(hits([0, 1])), np.diff(hits([1, 0]))[::-1]
+    target = (1.0 - 1e-7) * often + 1e-7 * seldom
+    found = minimum_norm_lottery(target, hits, np.array([0, 1]), np.ones(2))
+    assert found.upper - found.attained <= 1e-12
+    assert found.weights.min() == pytest.approx(1e-7, rel=1e-6)

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 
 import mdsd
+from mdsd.testing import CheckFailure
 from mdsd.testing._instances import DraftRecipe
 
 from .. import commands
+from ..verifiers import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 FUZZ = ROOT / "tools" / "fuzz.py"
@@ -123,6 +126,45 @@ def test_bad_arguments(tmp_path):
     assert "--instances" in done.stderr
 
 
+# --- the conformance suite ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "failures"), [("flawed:Biased", 1), ("flawed:Right", 0)])
+def test_conformance_is_checked(flawed, name, failures):
+    report = fuzz.run_conformance(3, name)
+    assert report.conformance == 1
+    assert len(report.failures) == failures
+    for failure in report.failures.values():
+        assert "CheckFailure" in failure.what
+        with pytest.raises(CheckFailure):
+            exec(failure.snippet, {})
+
+
+def test_every_verifier_has_its_share_of_seeds(monkeypatch):
+    seen = []
+
+    class AtOnce:
+        def __init__(self, *arguments, **options):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *problem):
+            return None
+
+        def submit(self, task, *arguments):
+            seen.append((task.__name__, *arguments))
+            done = Future()
+            done.set_result(fuzz.Report())
+            return done
+
+    monkeypatch.setattr(fuzz, "ProcessPoolExecutor", AtOnce)
+    fuzz.fuzz(10_000, 7, 1)
+    expected = [("run_conformance", seed, name) for seed in (8, 9) for name in NAMES]
+    assert [task for task in seen if task[0] == "run_conformance"] == expected
+
+
 # --- one chunk in this process -------------------------------------------------------------------
 
 
@@ -227,7 +269,9 @@ def test_instances_reach_everywhere():
 
 # --- reports -------------------------------------------------------------------------------------
 
-PROBLEM = fuzz.Problem([0.5, 0.5], DraftRecipe(mdsd.WithReplacement, ([0.25, 0.75], 2)))
+PROBLEM = fuzz.Problem(
+    "with_replacement", [0.5, 0.5], DraftRecipe(mdsd.WithReplacement, ([0.25, 0.75], 2))
+)
 
 
 def test_snippets_run():
@@ -253,7 +297,7 @@ def test_report_fails_beyond_the_tolerance(deviation):
 
 
 def test_report_keeps_the_shortest_failure_of_a_kind():
-    longer = fuzz.Problem([0.5, 0.25, 0.25], PROBLEM.recipe)
+    longer = fuzz.Problem("with_replacement", [0.5, 0.25, 0.25], PROBLEM.recipe)
     for order in ([PROBLEM, longer], [longer, PROBLEM]):
         report = fuzz.Report()
         for problem in order:

@@ -1,0 +1,61 @@
+"""Compile every kernel into numba's cache, so that processes that start together find it there.
+
+Each kernel is compiled for the types of the call that reaches it: so calls are made here, on a few
+tokens, that reach them all. A kernel that is missed costs time later, and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+import numpy as np
+
+import mdsd
+from mdsd._typing import FloatArray
+from mdsd.drafts import DraftDistribution
+from mdsd.testing import drafts_of
+
+KINDS = ("with_replacement", "without_replacement", "greedy", "top_k", "spechub", "independent")
+ROWS = 4
+NUM_DRAFTS = 2
+
+
+def _plan(target_probs: FloatArray, drafts: Iterable[DraftDistribution]) -> None:
+    """Plan and verify with every verifier."""
+    for draft in drafts:
+        for verifier in map(mdsd.get_verifier, mdsd.verifier_names()):
+            if verifier.supports(draft):
+                plan = verifier.plan(target_probs, draft)
+                plan.verify_many(draft.sample(0, ROWS), 0)
+
+
+def _batches(targets: FloatArray, drafted: FloatArray) -> None:
+    """Make the calls on whole batches, with every verifier and draft distribution there is."""
+    ids = np.argsort(-drafted, axis=-1)[:, :NUM_DRAFTS]
+    for draft in KINDS:
+        probs = np.stack([drafted] * NUM_DRAFTS, axis=1) if draft == "independent" else drafted
+        with suppress(mdsd.UnsupportedError):
+            mdsd.acceptance_bounds(targets, probs, draft=draft, num_drafts=NUM_DRAFTS)
+        for verifier in mdsd.verifier_names():
+            call = {"draft": draft, "verifier": verifier}
+            with suppress(mdsd.UnsupportedError):
+                mdsd.acceptance_rates(targets, probs, num_drafts=NUM_DRAFTS, **call)
+                mdsd.verify_batch(targets, probs, ids, rng=0, **call)
+
+
+def main() -> None:
+    """Make the calls."""
+    start = time.perf_counter()
+    rng = np.random.default_rng(0)
+    targets, drafted = rng.dirichlet(np.ones(8), size=(2, ROWS))
+    for num_drafts in (1, NUM_DRAFTS):
+        _plan(targets[0], drafts_of(list(drafted), num_drafts, rng))
+    _batches(targets, drafted)
+    _batches(targets.astype(np.float32), drafted.astype(np.float32))
+    print(f"kernels compiled in {time.perf_counter() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
