@@ -164,7 +164,7 @@ def _interval(case: Case, position: LoggedPosition) -> AcceptanceInterval:
     drafts = [_not_empty(position.drafts[model]) for model in case.draft_models]
     known = drafts if case.kind.one_model_each else drafts[0]
     return acceptance_interval(
-        _not_empty(position.target), known, draft=case.kind.label, num_drafts=case.num_drafts
+        _not_empty(position.target), known, draft=case.kind, num_drafts=case.num_drafts
     )
 
 

@@ -7,17 +7,12 @@ from typing import Any
 
 from mdsd._arguments import check_type
 from mdsd.datasets import TopLogprobs
-from mdsd.drafts import Draft, GreedyDraft, IndependentDrafts, WithoutReplacement, WithReplacement
-from mdsd.studies.settings import Cases, listed, read_cases, read_names
+from mdsd.drafts import Draft
+from mdsd.errors import InvalidArgumentError
+from mdsd.intervals.interval import _ENDS
+from mdsd.studies.settings import Cases, read_cases, read_kinds
 
 __all__ = ["interval_settings"]
-
-_WITH_INTERVAL = (
-    WithReplacement.name,
-    WithoutReplacement.name,
-    IndependentDrafts.name,
-    GreedyDraft.name,
-)
 
 
 def interval_settings(
@@ -35,6 +30,11 @@ def interval_settings(
         If an option is out of range, a name is not known, or nothing is left to compute.
     """
     check_type("log", log, TopLogprobs)
-    names = drafts if drafts is None else [str(draft) for draft in listed("drafts", drafts)]
-    known = read_names("draft distribution", names, _WITH_INTERVAL, _WITH_INTERVAL)
-    return read_cases(log.draft_models, log.num_positions, drafts=known, **options)
+    known = tuple(draft_type.kind() for draft_type in _ENDS)
+    chosen = known if drafts is None else read_kinds(drafts)
+    for kind in chosen:
+        if kind not in known:
+            raise InvalidArgumentError(
+                f"draft is {kind.label!r}; expected one of {', '.join(map(str, known))}"
+            )
+    return read_cases(log.draft_models, log.num_positions, drafts=chosen, **options)
