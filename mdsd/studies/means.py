@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from mdsd._typing import AnyArray, FloatArray
+from mdsd._typing import AnyArray
 from mdsd.datasets import Source
 from mdsd.studies.cases import Progress
 from mdsd.studies.cells import Cell, DraftedFrom
 from mdsd.studies.rows import (
     BoundRow,
     CompareRow,
+    Mean,
     Missing,
     StudiedRow,
     StudyRow,
     best_first,
-    mean_of,
-    quantiles_of,
-    stderr_of,
 )
 from mdsd.studies.settings import StudySettings
 from mdsd.studies.values import all_values
@@ -93,12 +91,8 @@ def compare_rows(cell: Cell, found: CellValues, about: Mapping[str, Any]) -> lis
     """
     rows = []
     for drafted, verifiers in cell.asked:
-        means = _Means(cell, found, drafted)
-        shared = {**about, **_label(cell, drafted), "positions": means.positions}
-        rows += best_first(
-            CompareRow(**shared, **_compared(means.bound, rate), **_named(name, means.bound, rate))
-            for name, rate in means.rates(verifiers)
-        )
+        shared, bound, rates = _averaged(cell, found, drafted, verifiers)
+        rows += best_first(CompareRow(**about, **shared, **_of(bound, *rate)) for rate in rates)
     return rows
 
 
@@ -112,20 +106,10 @@ def bound_rows(cell: Cell, found: CellValues, about: Mapping[str, Any]) -> list[
     """
     rows = []
     for drafted, _ in cell.asked:
-        means = _Means(cell, found, drafted)
-        bound = means.bound
-        rows.append(
-            BoundRow(
-                **about,
-                **_label(cell, drafted),
-                **bound.quantiles,
-                bound=bound.mean,
-                bound_stderr=bound.stderr,
-                positions=means.positions,
-                values=tuple(bound.values.tolist()),
-                missing=_missing(bound),
-            )
-        )
+        shared, bound, _ = _averaged(cell, found, drafted)
+        shared |= {"bound": bound.mean, "bound_stderr": bound.stderr, **bound.quantiles}
+        values = tuple(bound.values.tolist())
+        rows.append(BoundRow(**about, **shared, values=values, missing=_missing(bound)))
     return rows
 
 
@@ -140,59 +124,42 @@ def study_rows(cell: Cell, found: CellValues, about: Mapping[str, Any]) -> list[
     best = _best_drafts(cell, found)
     rows = []
     for drafted, verifiers in cell.asked:
-        means = _Means(cell, found, drafted)
-        bound, (name, largest) = means.bound, best[drafted]
-        shared = {
-            **about,
-            **_label(cell, drafted),
-            "positions": means.positions,
-            "best_draft": name,
-            "lost_to_model": _difference(1.0, largest),
-            "lost_to_construction": _difference(largest, bound.mean),
-        }
+        shared, bound, rates = _averaged(cell, found, drafted, verifiers)
+        shared["best_draft"], largest = best[drafted]
+        shared["lost_to_model"] = _difference(1.0, largest)
+        shared["lost_to_construction"] = _difference(largest, bound.mean)
         rows += best_first(
             StudyRow(
+                **about,
                 **shared,
-                **_compared(bound, rate),
                 **rate.quantiles,
-                **_named(verifier, bound, rate),
+                **_of(bound, verifier, rate),
                 lost_to_verifier=_difference(bound.mean, rate.mean),
             )
-            for verifier, rate in means.rates(verifiers)
+            for verifier, rate in rates
         )
     return rows
 
 
-class _Mean:
-    """Mean, standard error and quantiles over positions, or why there are none."""
+def _averaged(
+    cell: Cell, found: CellValues, drafted: DraftedFrom, verifiers: Sequence[str] = ()
+) -> tuple[dict[str, Any], Mean, Iterator[tuple[str, Mean]]]:
+    """Average over the positions at which n tokens can be drafted: what it is, bound and rates."""
+    chosen = found.column(drafted.drawable_column)
 
-    def __init__(self, values: FloatArray, missing: Missing | None) -> None:
-        self.missing = missing
-        self.values = values if missing is None else values[:0]
-        self.mean, self.stderr = mean_of(self.values), stderr_of(self.values)
+    def mean(column: str) -> Mean:
+        return Mean(found.column(column)[chosen], found.missing.get(column))
 
-    @property
-    def quantiles(self) -> dict[str, Any]:
-        shares = (0.1, 0.5, 0.9)
-        return dict(zip(("q10", "q50", "q90"), quantiles_of(self.values, shares), strict=True))
-
-
-class _Means:
-    """Means of what one way of drafting attains, over the positions at which it can draft."""
-
-    def __init__(self, cell: Cell, found: CellValues, drafted: DraftedFrom) -> None:
-        self._found, self._drafted = found, drafted
-        self._chosen = found.column(drafted.drawable_column)
-        self.positions = int(self._chosen.sum())
-        self.bound = self._mean(drafted.bound_column)
-
-    def rates(self, verifiers: tuple[str, ...]) -> Iterator[tuple[str, _Mean]]:
-        for name in verifiers:
-            yield name, self._mean(self._drafted.acceptance_column(name))
-
-    def _mean(self, column: str) -> _Mean:
-        values = self._found.column(column)[self._chosen]
-        return _Mean(values, self._found.missing.get(column))
+    shared = {
+        "draft_model": "+".join(cell.draft_models),
+        "draft": drafted.draft,
+        "num_drafts": cell.num_drafts,
+        "filters": cell.filters,
+        "joint": cell.joint,
+        "positions": int(chosen.sum()),
+    }
+    rates = ((name, mean(drafted.acceptance_column(name))) for name in verifiers)
+    return shared, mean(drafted.bound_column), rates
 
 
 def _best_drafts(
@@ -221,33 +188,21 @@ def _best_drafts(
     return best
 
 
-def _label(cell: Cell, drafted: DraftedFrom) -> dict[str, Any]:
-    """Give the columns that say what a row is about."""
-    return {
-        "draft_model": "+".join(cell.draft_models),
-        "draft": drafted.draft,
-        "num_drafts": cell.num_drafts,
-        "filters": cell.filters,
-        "joint": cell.joint,
-    }
-
-
-def _named(verifier: str, bound: _Mean, rate: _Mean) -> dict[str, Any]:
-    return {"verifier": verifier, "missing": _missing(bound, rate)}
-
-
-def _compared(bound: _Mean, rate: _Mean) -> dict[str, Any]:
+def _of(bound: Mean, verifier: str, rate: Mean) -> dict[str, Any]:
+    """Give the columns of a verifier beside its bound."""
     known = rate.mean is not None and bound.mean
     return {
+        "verifier": verifier,
         "acceptance": rate.mean,
         "stderr": rate.stderr,
         "bound": bound.mean,
         "bound_stderr": bound.stderr,
         "share_of_bound": rate.mean / bound.mean if known else None,  # type: ignore[operator]
+        "missing": _missing(bound, rate),
     }
 
 
-def _missing(*means: _Mean) -> tuple[Missing, ...]:
+def _missing(*means: Mean) -> tuple[Missing, ...]:
     return tuple(each.missing for each in means if each.missing is not None)
 
 

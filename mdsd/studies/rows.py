@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._typing import FloatArray
-from mdsd.errors import SolverError, UnsupportedError
 from mdsd.filters import Filtered, Filters
 
 __all__ = [
     "BoundRow",
     "CompareRow",
     "DecoderRow",
+    "Mean",
     "Missing",
     "Row",
     "StudiedRow",
     "StudyRow",
-    "Tally",
     "best_first",
     "columns",
-    "mean_of",
-    "quantiles_of",
     "record",
-    "stderr_of",
 ]
 
 
@@ -290,75 +286,41 @@ def record(row: Row) -> dict[str, Any]:
     return {name: getattr(row, name) for name in columns(type(row))}
 
 
-class Tally:
-    """Numbers of one quantity, one for each position, or why there are none.
+class Mean:
+    """What numbers, one for each position or run, come to.
 
     A mean over the positions that happened to be computable would not compare with the others in
     its table, so one failure makes the whole quantity missing.
 
     Parameters
     ----------
-    what : str
-        Name of the quantity, for `Missing`.
+    values : array_like of float, shape (N,)
+    missing : Missing, optional
+        Why there are none that count.
+
+    Attributes
+    ----------
+    values : ndarray of float64
+    missing : Missing or None
+    mean : float or None
+    stderr : float or None
+        Standard error of the mean, from the scatter (N - 1), if there are two numbers.
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.missing: Missing | None = None
-        self._values: list[float] = []
+    def __init__(self, values: ArrayLike, missing: Missing | None = None) -> None:
+        self.missing = missing
+        self.values = np.asarray(values if missing is None else (), dtype=np.float64)
+        count = len(self.values)
+        self.mean = float(np.mean(self.values)) if count else None
+        spread = np.std(self.values, ddof=1) / math.sqrt(count) if count > 1 else None
+        self.stderr = None if spread is None else float(spread)
 
     @property
-    def values(self) -> tuple[float, ...]:
-        """The numbers, none if one of them is missing."""
-        return tuple(self._values) if self.missing is None else ()
-
-    def add(self, compute: Callable[[], float], *, position: int, tokens: int) -> None:
-        """Add the number of one more position, unless an earlier one is missing."""
-        if self.missing is not None:
-            return
-        try:
-            value = compute()
-        except (UnsupportedError, SolverError) as error:
-            self.missing = Missing(self.what, position, tokens, str(error))
-            return
-        if not math.isfinite(value):
-            self.missing = Missing(self.what, position, tokens, f"its value is {value!r}")
-            return
-        self._values.append(float(value))
-
-    @property
-    def mean(self) -> float | None:
-        """Mean over positions."""
-        return mean_of(self.values)
-
-    @property
-    def stderr(self) -> float | None:
-        """Standard error of the mean, from the scatter over positions."""
-        return stderr_of(self.values)
-
-    def quantiles(self, shares: Sequence[float]) -> list[float | None]:
-        """Quantiles over positions, interpolated linearly."""
-        return quantiles_of(self.values, shares)
-
-
-def mean_of(values: Sequence[float] | FloatArray) -> float | None:
-    """Average numbers, if there are any."""
-    return float(np.mean(values)) if len(values) else None
-
-
-def stderr_of(values: Sequence[float] | FloatArray) -> float | None:
-    """Give the standard error of a mean, from the scatter (N - 1), if there are two numbers."""
-    count = len(values)
-    return float(np.std(values, ddof=1) / math.sqrt(count)) if count > 1 else None
-
-
-def quantiles_of(
-    values: Sequence[float] | FloatArray, shares: Sequence[float]
-) -> list[float | None]:
-    """Give quantiles, interpolated linearly, if there are numbers."""
-    if not len(values):
-        return [None] * len(shares)
-    return [float(value) for value in np.quantile(values, shares)]
+    def quantiles(self) -> dict[str, Any]:
+        """Quantiles by the columns they stand in, interpolated linearly."""
+        shares = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
+        known = len(self.values) > 0
+        return {n: float(np.quantile(self.values, q)) if known else None for n, q in shares.items()}
 
 
 def best_first(rows: Iterable[Verified]) -> list[Verified]:

@@ -19,6 +19,7 @@ from mdsd.verifiers import Verifier, get_verifier, verifier_names
 __all__ = [
     "NONE",
     "Paragraph",
+    "as_mean",
     "as_points",
     "as_probability",
     "bound_report",
@@ -89,11 +90,11 @@ def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType
         table = plain_table("draft distribution", "n", "bound", "verifier", "acceptance", "share")
         for section in sections(group):
             first = section[0]
-            bound = _mean(first, first.bound, first.bound_stderr)
+            bound = as_mean(first.positions, first.bound, first.bound_stderr)
             for row in section:
                 head = (row.draft, str(row.num_drafts), bound) if row is first else ("", "", "")
                 share = "" if row.share_of_bound is None else f"{100 * row.share_of_bound:.1f}%"
-                acceptance = _mean(row, row.acceptance, row.stderr)
+                acceptance = as_mean(row.positions, row.acceptance, row.stderr)
                 table.add_row(*head, row.verifier, acceptance, share)
             table.add_section()
         parts += [title, table, ""]
@@ -116,7 +117,7 @@ def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
         for _, section in groupby(group, key=lambda row: row.draft):
             for index, row in enumerate(section):
                 quantiles = ["" if q is None else f"{q:.4f}" for q in (row.q10, row.q50, row.q90)]
-                bound = _mean(row, row.bound, row.bound_stderr)
+                bound = as_mean(row.positions, row.bound, row.bound_stderr)
                 name = row.draft if index == 0 else ""
                 table.add_row(name, str(row.num_drafts), bound, *quantiles)
             table.add_section()
@@ -242,9 +243,10 @@ def as_points(lost: float | None) -> str:
     return NONE if lost is None else f"{max(0.0, round(100 * lost, 2)):.2f}"
 
 
-def _mean(row: CompareRow | BoundRow, mean: float | None, stderr: float | None) -> Text:
+def as_mean(positions: int, mean: float | None, stderr: float | None) -> Text:
+    """Write a mean over positions, or that there are no positions or no mean."""
     if mean is None:
-        return _IMPOSSIBLE if row.positions == 0 else _NOT_YET
+        return _IMPOSSIBLE if positions == 0 else _NOT_YET
     return Text(f"{mean:.4f}" if stderr is None else f"{mean:.4f} ± {stderr:.4f}")
 
 

@@ -17,7 +17,7 @@ from mdsd.datasets import Dataset
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.output import check_writable, picture, write_files
 from mdsd.studies.plots import bound_figure, compare_figure
-from mdsd.studies.rows import Tally
+from mdsd.studies.rows import Mean, Missing
 from mdsd.studies.settings import MONTE_CARLO_PATHS, compare_settings, open_dataset
 
 P = np.array([[0.5, 0.3, 0.2], [0.4, 0.35, 0.25]])
@@ -298,13 +298,11 @@ def test_a_failure_at_one_position_makes_the_row_missing(small):
     assert dataclasses.astuple(missing) == ("picky", 1, 3, "not this one")
 
 
-def test_a_value_that_is_no_number_is_missing():
-    tally = Tally("odd")
-    tally.add(lambda: 0.5, position=0, tokens=3)
-    tally.add(lambda: float("nan"), position=1, tokens=3)
-    tally.add(lambda: 0.5, position=2, tokens=3)
-    assert (tally.mean, tally.values) == (None, ())
-    assert tally.missing.position == 1
+def test_one_failure_makes_a_mean_missing():
+    failed = Missing("odd", 1, 3, "its value is nan")
+    mean = Mean([0.5, float("nan"), 0.5], failed)
+    assert (mean.mean, mean.stderr, len(mean.values)) == (None, None, 0)
+    assert set(mean.quantiles.values()) == {None}
 
 
 # --- verifiers of one's own ----------------------------------------------------------------------

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import partial
+from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from mdsd.datasets import LoggedPosition, TopLogprobs
 from mdsd.drafts import Draft
@@ -15,7 +17,7 @@ from mdsd.intervals import AcceptanceInterval, acceptance_interval
 from mdsd.studies.cases import Case, Progress, Steps, check_progress
 from mdsd.studies.intervals.rows import IntervalRow
 from mdsd.studies.intervals.settings import interval_settings
-from mdsd.studies.rows import Tally
+from mdsd.studies.rows import Mean, Missing
 from mdsd.studies.settings import Cases
 
 __all__ = ["interval", "run_interval"]
@@ -102,62 +104,49 @@ def run_interval(
     -------
     tuple of IntervalRow
     """
-    tallies = {case: _Tallies(case) for case in settings.cases}
+    found: dict[Case, list[_Ends]] = {case: [] for case in settings.cases}
+    missing: dict[Case, Missing] = {}
     step = Steps(settings.positions, progress)
     for number, position in enumerate(islice(log.positions, settings.positions)):
-        for tally in tallies.values():
-            tally.add(position, number)
+        for case, known in found.items():
+            drafts = [position.drafts[model] for model in case.draft_models]
+            ends = AcceptanceInterval(math.nan, math.nan)
+            try:
+                ends = _interval(case, position)
+            except InvalidDistributionError:
+                # The log itself was checked when it was read: there are too few tokens to draw.
+                continue
+            except (UnsupportedError, SolverError) as error:
+                tokens = len(position.target.keys() | set().union(*drafts))
+                missing.setdefault(case, Missing("lower", number, tokens, str(error)))
+            drafted = math.fsum(_mass(tokens) / len(drafts) for tokens in drafts)
+            known.append((ends.lower, ends.upper, _mass(position.target), drafted))
         step()
-    return tuple(tally.row() for tally in tallies.values())
+    return tuple(_row(case, known, missing.get(case)) for case, known in found.items())
 
 
-class _Tallies:
-    """Numbers of one case."""
+_Ends = tuple[float, float, float, float]
+"""Of one position: lower and upper end, known mass of the target and of the draft."""
 
-    def __init__(self, case: Case) -> None:
-        self._case = case
-        self._positions = 0
-        self._lower, self._upper = Tally("lower"), Tally("upper")
-        self._target, self._draft = Tally("known_target_mass"), Tally("known_draft_mass")
 
-    def add(self, position: LoggedPosition, number: int) -> None:
-        found: AcceptanceInterval | Exception
-        try:
-            found = _interval(self._case, position)
-        except InvalidDistributionError:
-            # The log itself was checked when it was read: there are too few tokens to draw.
-            return
-        except (UnsupportedError, SolverError) as error:
-            found = error
-        self._positions += 1
-        drafts = [position.drafts[model] for model in self._case.draft_models]
-        masses = [_mass(known) for known in drafts]
-        tokens = len(position.target.keys() | set().union(*drafts))
-        for tally, compute in (
-            (self._lower, partial(_end, found, "lower")),
-            (self._upper, partial(_end, found, "upper")),
-            (self._target, partial(_mass, position.target)),
-            (self._draft, partial(math.fsum, [mass / len(masses) for mass in masses])),
-        ):
-            tally.add(compute, position=number, tokens=tokens)
-
-    def row(self) -> IntervalRow:
-        lower, upper = self._lower.mean, self._upper.mean
-        return IntervalRow(
-            draft_model="+".join(self._case.draft_models),
-            draft=self._case.kind.label,
-            num_drafts=self._case.num_drafts,
-            lower=lower,
-            lower_stderr=self._lower.stderr,
-            upper=upper,
-            upper_stderr=self._upper.stderr,
-            width=None if lower is None or upper is None else upper - lower,
-            known_target_mass=self._target.mean,
-            known_draft_mass=self._draft.mean,
-            positions=self._positions,
-            joint=self._case.kind.one_model_each,
-            missing=tuple(t.missing for t in (self._lower, self._upper) if t.missing is not None),
-        )
+def _row(case: Case, known: list[_Ends], missing: Missing | None) -> IntervalRow:
+    columns = np.array(known).reshape(-1, 4).T
+    lower, upper = (Mean(values, missing) for values in columns[:2])
+    return IntervalRow(
+        draft_model="+".join(case.draft_models),
+        draft=case.kind.label,
+        num_drafts=case.num_drafts,
+        lower=lower.mean,
+        lower_stderr=lower.stderr,
+        upper=upper.mean,
+        upper_stderr=upper.stderr,
+        width=None if lower.mean is None or upper.mean is None else upper.mean - lower.mean,
+        known_target_mass=Mean(columns[2]).mean,
+        known_draft_mass=Mean(columns[3]).mean,
+        positions=len(known),
+        joint=case.kind.one_model_each,
+        missing=() if missing is None else (missing, replace(missing, what="upper")),
+    )
 
 
 def _interval(case: Case, position: LoggedPosition) -> AcceptanceInterval:
@@ -171,12 +160,6 @@ def _interval(case: Case, position: LoggedPosition) -> AcceptanceInterval:
 def _not_empty(known: Mapping[Any, float]) -> Mapping[Any, float]:
     """Give at least one token: where a log tells nothing, one that is never drawn tells no more."""
     return known or {_NO_TOKEN: -math.inf}
-
-
-def _end(found: AcceptanceInterval | Exception, name: str) -> float:
-    if isinstance(found, Exception):
-        raise found
-    return float(getattr(found, name))
 
 
 def _mass(known: Mapping[Any, float]) -> float:

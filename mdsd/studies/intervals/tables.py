@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from mdsd.studies.intervals.rows import IntervalRow
-from mdsd.studies.tables import Paragraph, counted, models_name, plain_table
+from mdsd.studies.tables import Paragraph, as_mean, counted, models_name, plain_table
 
 __all__ = ["interval_report"]
 
@@ -34,19 +35,14 @@ def interval_report(rows: Sequence[IntervalRow], positions: int) -> RenderableTy
     return Group(*parts, *(Paragraph(note, "dim") for note in _notes(rows, positions)))
 
 
-def _cells(row: IntervalRow) -> list[str]:
-    if row.lower is None or row.upper is None or row.width is None:
-        return ["\N{EN DASH}" if row.positions == 0 else "not yet"] * 2
-    return [
-        _mean(row.lower, row.lower_stderr),
-        _mean(row.upper, row.upper_stderr),
-        f"{row.width:.4f}",
-        f"{row.known_target_mass:.3f} / {row.known_draft_mass:.3f}",
+def _cells(row: IntervalRow) -> list[Text | str]:
+    ends = [
+        as_mean(row.positions, row.lower, row.lower_stderr),
+        as_mean(row.positions, row.upper, row.upper_stderr),
     ]
-
-
-def _mean(mean: float, stderr: float | None) -> str:
-    return f"{mean:.4f}" if stderr is None else f"{mean:.4f} ± {stderr:.4f}"
+    if row.width is None:
+        return [*ends]
+    return [*ends, f"{row.width:.4f}", f"{row.known_target_mass:.3f} / {row.known_draft_mass:.3f}"]
 
 
 def _notes(rows: Sequence[IntervalRow], positions: int) -> list[str]:
