@@ -35,6 +35,7 @@ from mdsd.errors import (
     InvalidTokenError,
     MdsdError,
 )
+from mdsd.rules.arrays import places
 
 __all__ = [
     "PADDING",
@@ -264,8 +265,8 @@ def one_hot_rows(ids: IntArray, like: ProbRows) -> Any:
         The others.
     """
     if like.space is not None:
-        tokens = like.space.places(like.vocab_size)
-        return like.space.as_real(tokens == like.space.send(ids)[..., None])
+        listed = like.space.send(ids)[..., None]
+        return like.space.as_real(places(listed, like.vocab_size) == listed)
     # In the type that the others are verified in, so that neither is converted.
     wide = str(like.values.dtype).endswith("float64")
     rows = np.zeros((*ids.shape, like.vocab_size), np.float64 if wide else np.float32)
@@ -305,6 +306,6 @@ def read_numbers(
         return numbers
     # A stream for each row: how many numbers one takes changes nothing for the others.
     keys = generator(rng, "verify").integers(2**63, size=len(taken))
-    for row, places, key in zip(numbers, taken, keys.tolist(), strict=True):
-        row[places] = np.random.default_rng(key).random(int(places.sum()))
+    for row, mask, key in zip(numbers, taken, keys.tolist(), strict=True):
+        row[mask] = np.random.default_rng(key).random(int(mask.sum()))
     return numbers
