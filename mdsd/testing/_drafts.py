@@ -66,7 +66,7 @@ def check_draft(draft: DraftDistribution, *, seed: int = 0) -> None:
     require(bool(drawn.any(axis=1).all()), "sample draws a tuple that is not listed")
     merged, place = np.unique(ids, axis=0, return_inverse=True)
     counts = np.bincount(place.ravel()[drawn.argmax(axis=1)], minlength=len(merged))
-    p_value = chi_square_p_value(counts, np.bincount(place.ravel(), weights=probs))
+    p_value = chi_square_p_value(counts, np.bincount(place.ravel(), probs).astype(np.float64))
     require(p_value > FALSE_ALARM, f"sample does not follow the tuples (p = {p_value:.2g})")
 
 

@@ -280,7 +280,7 @@ class TestRegistered:
         found = find(problems(kinds=("cyclic:1",)), lambda problem: True, settings=quick)
         assert f"{__name__}.CyclicDraft([1.0], 1, step=1)" in found.label
         spechub = find(problems(kinds=("spechub",)), lambda problem: True, settings=quick)
-        assert "mdsd.SpecHubDraft.from_probs([0.5, 0.5], 2)" in spechub.label
+        assert "], mdsd.SpecHubDraft.from_probs([" in spechub.label
 
 
 # --- layouts -------------------------------------------------------------------------------------
@@ -313,7 +313,8 @@ def test_trees_of_an_own_kind_do_what_its_plans_do(verifier):
             expected = plan.verify(ids, uniforms=row[0])
             assert int(found.token_ids[0, 0]) == expected.token_id
             seen.add(int(found.accepted[0]))
-    assert seen == {0, 1}
+    assert 1 in seen
+    assert (0 in seen) == (plan.acceptance_rate < 1.0 - 1e-9)
 
 
 def test_trees_of_an_own_kind_refuse_what_it_cannot_draw():
