@@ -21,8 +21,8 @@ answer on the device of their arguments, in their kind.
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
 
 import solvers as _solvers
 
@@ -36,16 +36,9 @@ if getattr(_solvers, "__distribution__", None) != "mdsd":
 from mdsd._version import __version__
 from mdsd.batch import BatchVerification, acceptance_bounds, acceptance_rates, verify_batch
 from mdsd.bounds import AcceptanceBound, acceptance_bound
-from mdsd.drafts import (
-    DraftDistribution,
-    ExplicitDraft,
-    GreedyDraft,
-    IndependentDrafts,
-    SpecHubDraft,
-    TopKDraft,
-    WithoutReplacement,
-    WithReplacement,
-)
+from mdsd.drafts import DraftDistribution, DraftKind
+from mdsd.drafts import built_in as _drafts
+from mdsd.drafts.built_in import *
 from mdsd.errors import (
     InvalidArgumentError,
     InvalidDistributionError,
@@ -54,53 +47,30 @@ from mdsd.errors import (
     SolverError,
     UnsupportedError,
 )
-from mdsd.filters import filter_probs, probs_from_logits
+from mdsd.filters import Filters, filter_probs, probs_from_logits
 from mdsd.intervals import AcceptanceInterval, acceptance_interval
-from mdsd.verifiers import (
-    GreedyVerifier,
-    KSeqVerifier,
-    NaiveTreeVerifier,
-    NaiveVerifier,
-    OptimalVerifier,
-    Plan,
-    RRSVerifier,
-    SingleDraftVerifier,
-    SpecHubVerifier,
-    Verification,
-    Verifier,
-    get_verifier,
-    verifier_names,
-)
+from mdsd.verifiers import Plan, Verification, Verifier, get_verifier, verifier_names
+from mdsd.verifiers import built_in as _verifiers
+from mdsd.verifiers.built_in import *
+
+_LAZY_MODULES = ("analysis", "datasets", "decoding", "studies", "testing")
 
 __all__ = [
     "AcceptanceBound",
     "AcceptanceInterval",
     "BatchVerification",
     "DraftDistribution",
-    "ExplicitDraft",
-    "GreedyDraft",
-    "GreedyVerifier",
-    "IndependentDrafts",
+    "DraftKind",
+    "Filters",
     "InvalidArgumentError",
     "InvalidDistributionError",
     "InvalidTokenError",
-    "KSeqVerifier",
     "MdsdError",
-    "NaiveTreeVerifier",
-    "NaiveVerifier",
-    "OptimalVerifier",
     "Plan",
-    "RRSVerifier",
-    "SingleDraftVerifier",
     "SolverError",
-    "SpecHubDraft",
-    "SpecHubVerifier",
-    "TopKDraft",
     "UnsupportedError",
     "Verification",
     "Verifier",
-    "WithReplacement",
-    "WithoutReplacement",
     "__version__",
     "acceptance_bound",
     "acceptance_bounds",
@@ -119,11 +89,15 @@ __all__ = [
     "verifiers",
     "verify_batch",
 ]
+__all__ += _drafts.__all__
+__all__ += _verifiers.__all__
 
-_LAZY_MODULES = ("analysis", "datasets", "decoding", "studies", "testing")
 
-
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> _ModuleType:
     if name in _LAZY_MODULES:
-        return import_module(f"mdsd.{name}")
+        return _import_module(f"mdsd.{name}")
     raise AttributeError(f"module 'mdsd' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -19,6 +19,7 @@ __all__ = [
     "check_number",
     "check_type",
     "check_whole",
+    "is_bfloat16_tensor",
     "one_line",
     "read_array",
     "read_json_object",
@@ -223,7 +224,12 @@ def read_array(value: Any, name: str, error: type[MdsdError]) -> AnyArray:
 
 
 def read_numbers(
-    value: Any, name: str, fits: Callable[[tuple[int, ...]], bool], shape: str, *, closed: bool
+    value: Any,
+    name: str,
+    fits: Callable[[tuple[int, ...]], bool],
+    shape: str,
+    *,
+    closed: bool = True,
 ) -> FloatArray:
     """Read an array of numbers from 0 to 1.
 
@@ -236,7 +242,7 @@ def read_numbers(
         Whether a shape is one that is expected.
     shape : str
         That shape in words.
-    closed : bool
+    closed : bool, default True
         Whether 1 is one of them.
 
     Returns
@@ -250,9 +256,11 @@ def read_numbers(
 
     Examples
     --------
-    >>> read_numbers([1, 0.5], "rates", lambda shape: shape == (2,), "(2,)", closed=True).tolist()
+    >>> read_numbers([1, 0.5], "rates", lambda shape: shape == (2,), "(2,)").tolist()
     [1.0, 0.5]
     """
+    if is_bfloat16_tensor(value):
+        value = value.float()  # numpy has no such type; every bfloat16 is a float32
     array = read_array(value, name, InvalidArgumentError)
     expected = f"expected numbers in [0, 1{']' if closed else ')'}"
     if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":  # that of ml_dtypes
@@ -264,6 +272,11 @@ def read_numbers(
     below = numbers <= 1.0 if closed else numbers < 1.0
     refuse_entries(name, numbers, ~((numbers >= 0.0) & below), expected)
     return numbers
+
+
+def is_bfloat16_tensor(values: Any) -> bool:
+    """Tell whether an argument is a torch tensor of the one type that numpy cannot read."""
+    return str(getattr(values, "dtype", None)) == "torch.bfloat16"
 
 
 def read_json_object(name: str, value: Any) -> dict[str, Any]:

@@ -12,7 +12,15 @@ from typing import Any, BinaryIO
 from mdsd._arguments import one_line, shown
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["as_path", "destination", "new_file", "only_writer", "path_name", "temporary_path"]
+__all__ = [
+    "as_path",
+    "destination",
+    "new_file",
+    "only_writer",
+    "os_errors",
+    "path_name",
+    "temporary_path",
+]
 
 # What systems say of a hard link that they cannot make, where a new name might still be possible.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -49,6 +57,33 @@ def path_name(path: Path) -> str:
     ('mine.npz', "'a\\nb'")
     """
     return str(path) if str(path).isprintable() else repr(str(path))
+
+
+@contextmanager
+def os_errors(path: Path, problem: str = "") -> Iterator[str]:
+    """Name a file or a folder in the errors that the system has with it in the block.
+
+    Parameters
+    ----------
+    path : path
+    problem : str, default ""
+        What stands before the reason.
+
+    Yields
+    ------
+    str
+        Its name, for further messages.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the block raises an OSError.
+    """
+    name = path_name(path)
+    try:
+        yield name
+    except OSError as error:
+        raise InvalidArgumentError(f"{name}: {problem}{error.strerror}") from None
 
 
 def destination(path: Path) -> Path:
@@ -118,17 +153,13 @@ def only_writer(folder: Path) -> Iterator[None]:
     except ImportError:  # Windows
         yield
         return
-    try:
+    with os_errors(folder) as name:
         opened = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise InvalidArgumentError(f"{path_name(folder)}: {error.strerror}") from None
     try:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InvalidArgumentError(
-                f"{path_name(folder)}: another process is writing to it"
-            ) from None
+            raise InvalidArgumentError(f"{name}: another process is writing to it") from None
         except OSError:  # disks over a network may have no locks
             pass
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -24,10 +24,14 @@ class FrozenArrays:
     """Objects whose arrays are read-only, and are so again after a copy or a trip through pickle.
 
     numpy forgets the flag on the way, and a `MappingProxyType` does not travel at all. A dataclass
-    of this kind marks the arrays among its fields when it is made.
+    of this kind marks the arrays among its fields when it is made, and keeps mappings as read-only
+    copies.
     """
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, Mapping):
+                self.__dict__[name] = MappingProxyType(dict(value))
         _freeze(vars(self).values())
 
     def __getstate__(self) -> tuple[dict[str, Any], list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd._arguments import read_array, refuse_entries, row_name
+from mdsd._arguments import is_bfloat16_tensor, read_array, refuse_entries, row_name
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.errors import InvalidDistributionError
 
@@ -71,11 +71,6 @@ def as_float_array(values: Any, name: str) -> tuple[AnyArray, str]:
     if array.dtype.kind in "iu":
         return array, "float64"
     raise InvalidDistributionError(f"{name} holds {kind} values; expected real numbers")
-
-
-def is_bfloat16_tensor(values: Any) -> bool:
-    """Tell whether an argument is a torch tensor of the one type that numpy cannot read."""
-    return str(getattr(values, "dtype", None)) == "torch.bfloat16"
 
 
 def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:

@@ -17,7 +17,7 @@ from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import DeclaredDraft, check_draft, checked_hit_probs, count_in_words
-from mdsd.errors import MdsdError, SolverError, UnsupportedError
+from mdsd.errors import MdsdError, SolverError, UnsupportedError, solver_errors
 
 if TYPE_CHECKING:
     from solvers.token_lottery import TokenLottery
@@ -229,13 +229,14 @@ def find_lottery(
     else:
         # Once, not at every order of the search.
         checked_hit_probs(draft, np.arange(draft.vocab_size))
-    found = find_token_lottery(
-        target_probs,
-        law.hit_probs,
-        law.grouped_laws(target_probs),
-        tolerance=tolerance,
-        max_iterations=max_iterations,
-    )
+    with solver_errors():
+        found = find_token_lottery(
+            target_probs,
+            law.hit_probs,
+            law.grouped_laws(target_probs),
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+        )
     if isinstance(draft, DeclaredDraft):
         _last_search[draft] = request, found
     return found
@@ -248,7 +249,8 @@ def _submodular(problem: _Problem) -> AcceptanceBound:
         tolerance=problem.tolerance,
         max_iterations=problem.max_iterations,
     )
-    return AcceptanceBound(found.upper, np.flatnonzero(found.subset), "submodular", found.gap)
+    with solver_errors():
+        return AcceptanceBound(found.upper, np.flatnonzero(found.subset), "submodular", found.gap)
 
 
 def _instance(problem: _Problem) -> TransportInstance:
@@ -263,14 +265,11 @@ def _explicit(name: str, module: str, function: str) -> Callable[[_Problem], Acc
     def solve(problem: _Problem) -> AcceptanceBound:
         from importlib import import_module
 
-        from solvers.errors import SolverFailure
-
         solver: Callable[[TransportInstance], TransportSolution]
         solver = getattr(import_module(f"solvers.{module}"), function)
         try:
-            solution = solver(_instance(problem))
-        except SolverFailure as failure:
-            raise SolverError(name, failure.status) from failure
+            with solver_errors(name):
+                solution = solver(_instance(problem))
         except MdsdError:
             raise
         except ValueError as failure:

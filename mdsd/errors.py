@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from solvers.errors import SolverFailure
+
 __all__ = [
     "InvalidArgumentError",
     "InvalidDistributionError",
@@ -50,3 +55,12 @@ class SolverError(MdsdError):
 
     def __reduce__(self) -> tuple[type[SolverError], tuple[str, str]]:
         return type(self), (self.method, self.status)
+
+
+@contextmanager
+def solver_errors(method: str | None = None) -> Iterator[None]:
+    """Raise the failure of a solver as a `SolverError` of that method, or the solver's own."""
+    try:
+        yield
+    except SolverFailure as failure:
+        raise SolverError(method or failure.method, failure.status) from failure

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 from mdsd._arguments import check_whole, shown
@@ -117,12 +118,8 @@ class TreeShape:
         """
         num_drafts = check_whole("num_drafts", num_drafts, 1)
         levels = check_whole("depth", depth, 1)
-        return cls(
-            _parents_of(
-                (num_drafts for _ in range(levels)),
-                f"{num_drafts} drafts at each of {levels} levels",
-            )
-        )
+        described = f"{num_drafts} drafts at each of {levels} levels"
+        return cls(_parents_of(repeat(num_drafts, levels), described))
 
     @classmethod
     def from_branching(cls, branching: Iterable[int]) -> TreeShape:
@@ -191,7 +188,8 @@ class TreeShape:
             for k, path in enumerate(_read_list(paths, "paths", "one path for each node"))
         ]
         # By length and then by ranks is breadth-first.
-        places = {path: node for node, path in enumerate(sorted({(), *listed}, key=_by_level))}
+        ordered = sorted({(), *listed}, key=lambda path: (len(path), path))
+        places = {path: node for node, path in enumerate(ordered)}
         seen: set[tuple[int, ...]] = set()
         for k, path in enumerate(listed):
             if not path or path in seen:
@@ -354,10 +352,6 @@ def read_tree(tree: Any) -> TreeShape:
     """
     shape = tree if isinstance(tree, TreeShape) else getattr(tree, "tree", None)
     return shape if isinstance(shape, TreeShape) else TreeShape.from_branching(tree)
-
-
-def _by_level(path: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    return len(path), path
 
 
 def _read_list(values: Any, name: str, expected: str) -> list[Any]:

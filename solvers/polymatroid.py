@@ -18,9 +18,13 @@ from numpy.typing import NDArray
 from scipy.linalg import qr_delete, solve_triangular
 
 from solvers._typing import BoolArray, FloatArray, IntArray
+from solvers.certificates import certified_gap
 from solvers.prefix import cut_values
 
 __all__ = ["OrderLottery", "minimum_norm_lottery", "norm_weights"]
+
+_METHOD = "minimum-norm point"
+"""Name in errors."""
 
 _DROP = 1e-14
 """Weights of orders below this are dropped; the rest is renormalised."""
@@ -59,7 +63,7 @@ class OrderLottery:
     @property
     def gap(self) -> float:
         """Certified distance of the attained acceptance from the optimum."""
-        return max(0.0, self.upper - self.attained)
+        return certified_gap(self.upper, self.attained, method=_METHOD)
 
 
 class _Corral:
@@ -211,6 +215,11 @@ def minimum_norm_lottery(
     OrderLottery
         Valid, and certified by its gap, even if the search stopped early.
 
+    Raises
+    ------
+    SolverFailure
+        If a lottery attains more than a prefix value allows: `hits` is no hit function.
+
     Notes
     -----
     Wolfe, "Finding the nearest point in a polytope" (1976); Fujishige, "Submodular Functions and
@@ -282,7 +291,7 @@ class _Search:
         self._attained = -np.inf
 
     def finished(self) -> bool:
-        gap = self._upper - self._attained
+        gap = certified_gap(self._upper, self._attained, method=_METHOD)
         return any(self._iterations >= count and gap <= most for count, most in self._stops)
 
     def descend(self, first_order: IntArray, token_weights: FloatArray) -> None:

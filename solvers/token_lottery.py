@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers._typing import BoolArray, FloatArray, IntArray
+from solvers.certificates import certified_gap
 from solvers.groups import TokenGroups, single_tokens
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
 from solvers.prefix import cut_values
@@ -197,7 +198,7 @@ class TokenLottery:
     @property
     def gap(self) -> float:
         """Certified distance of the attained acceptance from the optimum."""
-        return max(0.0, self.upper - self.attained)
+        return certified_gap(self.upper, self.attained, method="order lottery")
 
 
 def find_token_lottery(
@@ -229,6 +230,11 @@ def find_token_lottery(
     -------
     TokenLottery
         Valid, and certified by its gap, wherever the search stopped.
+
+    Raises
+    ------
+    SolverFailure
+        If what is certified is less than what is attained.
     """
     best: TokenLottery | None = None
     left = max_iterations

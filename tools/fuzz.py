@@ -28,6 +28,7 @@ import numpy as np
 import mdsd
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
+from mdsd.drafts.registry import draft_types
 from mdsd.testing import random_probs
 from mdsd.testing._exact import drafted_mass
 from mdsd.testing._instances import DraftRecipe
@@ -67,15 +68,7 @@ FORMULATIONS = {
 }
 """Each is tried on one instance in so many: the last three cost more than all the rest."""
 
-DRAFTS: tuple[type[DraftDistribution], ...] = (
-    mdsd.WithReplacement,
-    mdsd.WithoutReplacement,
-    mdsd.IndependentDrafts,
-    mdsd.GreedyDraft,
-    mdsd.TopKDraft,
-    mdsd.SpecHubDraft,
-    mdsd.ExplicitDraft,
-)
+DRAFTS: tuple[type[DraftDistribution], ...] = (*draft_types(), mdsd.ExplicitDraft)
 
 _EDGES = (0.0, float(np.nextafter(1.0, 0.0)))
 
@@ -84,6 +77,7 @@ _EDGES = (0.0, float(np.nextafter(1.0, 0.0)))
 class Problem:
     """One instance, in the numbers it was made from."""
 
+    draft_name: str
     target_probs: list[float]
     recipe: DraftRecipe
 
@@ -141,10 +135,10 @@ class Report:
         size = math.inf if math.isnan(deviation) else float(deviation)
         self.checks[check] += 1
         if size > self.worst.get(check, (-1.0, ""))[0]:
-            self.worst[check] = (size, f"{subject} on {problem.recipe.kind.name}")
+            self.worst[check] = (size, f"{subject} on {problem.draft_name}")
         if not size <= TOLERANCES[check]:
             what = f"{check}: off by {size:.3g}, allowed {TOLERANCES[check]:g} ({subject})"
-            self.fail(f"{check} ({subject} on {problem.recipe.kind.name})", what, problem, subject)
+            self.fail(f"{check} ({subject} on {problem.draft_name})", what, problem, subject)
 
     def fail(self, kind: str, what: str, problem: Problem, subject: str) -> None:
         """Record a failure."""
@@ -182,23 +176,25 @@ def problems(seed: int, chunk: int, count: int) -> Iterator[Problem]:
             yield problem
 
 
-def _problem(rng: np.random.Generator, kind: type[DraftDistribution]) -> Problem | None:
-    """Draw an instance, or None where the draft needs more tokens with mass than it got."""
+def _problem(rng: np.random.Generator, draft_type: type[DraftDistribution]) -> Problem | None:
+    """Draw an instance, or None where that class does not draft so many tokens of what it got."""
     vocab_size = int(rng.integers(1, MAX_VOCAB_SIZE + 1))
-    n = 2 if kind is mdsd.SpecHubDraft else int(rng.integers(1, MAX_NUM_DRAFTS + 1))
+    n = int(rng.integers(1, MAX_NUM_DRAFTS + 1))
     vectors = [_vector(rng, vocab_size) for _ in range(n)]
-    if kind is mdsd.ExplicitDraft:
+    if draft_type is mdsd.ExplicitDraft:
         ids = rng.integers(0, vocab_size, (int(rng.integers(1, 13)), n)).tolist()
         masses = _vector(rng, len(ids)).tolist()
-        recipe = DraftRecipe(kind, (ids, masses), {"vocab_size": vocab_size})
-    elif kind is mdsd.IndependentDrafts:
-        recipe = DraftRecipe(kind, ([vector.tolist() for vector in vectors],))
+        recipe = DraftRecipe(draft_type, (ids, masses), {"vocab_size": vocab_size})
     else:
-        if kind is not mdsd.WithReplacement and np.count_nonzero(vectors[0]) < n:
+        kinds = [each for each in draft_type.example_kinds(n) if each.refusal(n) is None]
+        if not kinds:
             return None
-        single = vectors[0].tolist()
-        recipe = DraftRecipe(kind, (single,) if kind is mdsd.SpecHubDraft else (single, n))
-    return Problem(_target(rng, vectors[0]).tolist(), recipe)
+        kind = kinds[int(rng.integers(len(kinds)))]
+        probs = np.array(vectors) if kind.one_model_each else vectors[0]
+        if not kind.drawable(probs[np.newaxis], n)[0]:
+            return None
+        recipe = DraftRecipe.of(kind, probs.tolist(), n)
+    return Problem(draft_type.name, _target(rng, vectors[0]).tolist(), recipe)
 
 
 def _vector(rng: np.random.Generator, size: int) -> FloatArray:
@@ -330,7 +326,7 @@ def run_chunk(seed: int, chunk: int, count: int, extra: str | None) -> Report:
     for number, problem in enumerate(problems(seed, chunk, count)):
         rng = np.random.default_rng([seed, chunk, number])
         report.instances += 1
-        report.kinds[problem.recipe.kind.name] += 1
+        report.kinds[problem.draft_name] += 1
         subject = "draft"
         try:
             draft = problem.recipe.build()
@@ -344,7 +340,7 @@ def run_chunk(seed: int, chunk: int, count: int, extra: str | None) -> Report:
                     check_verifier(report, problem, plan, tuples, bound, rng, subject, attains)
         except Exception as error:  # whatever is raised here is a finding
             what = f"{subject} raised {error!r}"
-            kind = f"{type(error).__name__} ({subject} on {problem.recipe.kind.name})"
+            kind = f"{type(error).__name__} ({subject} on {problem.draft_name})"
             report.fail(kind, what, problem, subject)
     return report
 

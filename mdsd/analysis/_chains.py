@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._frozen import FrozenArrays
@@ -35,6 +36,11 @@ class ChainPair(FrozenArrays):
     draft: FloatArray
     initial: FloatArray
     horizon: int
+
+    @classmethod
+    def one_position(cls, target: FloatArray, draft: FloatArray) -> ChainPair:
+        """Make a chain of a single position, whose last token does not matter, of two laws."""
+        return cls(target[np.newaxis, np.newaxis], draft[np.newaxis, np.newaxis], np.ones(1), 1)
 
     def stretches(self, *more: FloatArray) -> Iterator[tuple[tuple[FloatArray, ...], int]]:
         """Walk through the positions in stretches over which no matrix changes.
@@ -67,7 +73,9 @@ class ChainPair(FrozenArrays):
             yield tuple(kernel[t if len(kernel) > 1 else 0] for kernel in kernels), 1
 
 
-def read_chain_pair(target_chain: Any, draft_chain: Any, horizon: Any, initial: Any) -> ChainPair:
+def read_chain_pair(
+    target_chain: ArrayLike, draft_chain: ArrayLike, horizon: Any, initial: ArrayLike
+) -> ChainPair:
     """Check the arguments that every function on chains takes.
 
     Parameters
@@ -109,7 +117,7 @@ def read_chain_pair(target_chain: Any, draft_chain: Any, horizon: Any, initial: 
     return ChainPair(target, draft, law, horizon)
 
 
-def _read_chain(values: Any, name: str, horizon: int) -> FloatArray:
+def _read_chain(values: ArrayLike, name: str, horizon: int) -> FloatArray:
     array, _ = as_float_array(values, name)
     shape = array.shape
     square = array.ndim in (2, 3) and shape[-1] == shape[-2]

@@ -16,7 +16,7 @@ Cost = float | Mapping[int, float] | Callable[[int], float]
 """One cost for any number of tokens, a measured table by number of tokens, or a function of it."""
 
 
-def read_cost(value: Any, name: str, *, positive: bool = False) -> Callable[[int], float]:
+def read_cost(value: Cost, name: str, *, positive: bool = False) -> Callable[[int], float]:
     """Read a cost in any of its three forms.
 
     Parameters

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import ChainPair
 from mdsd.analysis._simulation import RowSampler, blocks, mean_and_stderr
-from mdsd.analysis.rules import (
-    excess,
-    output_laws,
-    read_accept_probs,
-    rejection_probabilities,
-)
+from mdsd.analysis.rules import excess, output_laws, rejection_probabilities
 
-__all__ = ["Prefixes", "RuleOnChain", "read_accept_chain"]
+__all__ = ["Prefixes", "RuleOnChain"]
 
 Prefixes = Literal["output", "target"]
 """Whose tokens a position follows: those that the rule emitted, or those of the target."""
@@ -100,20 +95,3 @@ class RuleOnChain:
             *mean_and_stderr(np.concatenate(rejections)),
             *mean_and_stderr(np.concatenate(distances)),
         )
-
-
-def read_accept_chain(accept_probs: Any, pair: ChainPair) -> FloatArray:
-    """Check an acceptance function for every last token, and position if it changes.
-
-    Returns
-    -------
-    ndarray of float64, shape (1, V, V) or (T, V, V)
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it has another shape than a chain of this pair, or leaves [0, 1].
-    """
-    size = len(pair.initial)
-    found = read_accept_probs(accept_probs, (size, size), (pair.horizon, size, size))
-    return found if found.ndim == 3 else found[np.newaxis]

@@ -137,5 +137,6 @@ def blocks(runs: int) -> Iterator[int]:
 
 
 def mean_and_stderr(values: FloatArray) -> tuple[float, float]:
-    """Mean of one number a run, and its standard error."""
-    return float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
+    """Mean of one number a run, and its standard error; NaN for a single one."""
+    scatter = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+    return float(values.mean()), scatter / math.sqrt(len(values))

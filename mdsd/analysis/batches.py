@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._frozen import FrozenArrays
@@ -137,14 +138,12 @@ def _stages(
         yield caps, masses
 
 
-def check_batch_size(value: Any, name: str = "batch_size", *, limit: bool = False) -> float:
+def check_batch_size(value: Any, *, limit: bool = False) -> float:
     """Check a batch size.
 
     Parameters
     ----------
     value : object
-    name : str
-        What to call it in an error.
     limit : bool, default False
         Whether ``math.inf`` may stand for the limit of a growing batch.
 
@@ -155,7 +154,7 @@ def check_batch_size(value: Any, name: str = "batch_size", *, limit: bool = Fals
     """
     if limit and isinstance(value, float) and value == math.inf:
         return math.inf
-    return check_whole(name, value, 1, otherwise=" or math.inf" if limit else "")
+    return check_whole("batch_size", value, 1, otherwise=" or math.inf" if limit else "")
 
 
 # --- what a batch buys ---------------------------------------------------------------------------
@@ -187,10 +186,10 @@ class BatchImprovement(FrozenArrays):
 
 
 def batch_improvement(
-    target_chain: Any,
-    draft_chain: Any,
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
     horizon: int,
-    initial: Any,
+    initial: ArrayLike,
     *,
     batch_sizes: Sequence[int],
 ) -> BatchImprovement:
@@ -239,9 +238,8 @@ def batch_improvement(
     }
     single = of_size[1]
     rejections = np.array([of_size[size] for size in sizes])
-    ratio = np.ones_like(rejections)
     with np.errstate(divide="ignore"):
-        np.divide(single, rejections, out=ratio, where=(rejections > 0.0) | (single > 0.0))
+        ratio = single / rejections if single > 0.0 else np.ones_like(rejections)
     return BatchImprovement(
         np.array(sizes, dtype=np.int64),
         rejections,
@@ -256,10 +254,10 @@ def batch_improvement(
 
 
 def simulate_batch_rejections(
-    target_chain: Any,
-    draft_chain: Any,
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
     horizon: int,
-    initial: Any,
+    initial: ArrayLike,
     *,
     batch_size: int,
     runs: int = DEFAULT_RUNS,

@@ -8,9 +8,10 @@ itself (Decoding-UNO).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_name, check_number, check_whole, read_array, shown
 from mdsd._frozen import FrozenArrays, frozen
@@ -43,7 +44,7 @@ _REDRAWS = ("optimal", "target")
 # --- the rule at one position --------------------------------------------------------------------
 
 
-def over_acceptance(target_probs: Any, draft_probs: Any, epsilon: float) -> FloatArray:
+def over_acceptance(target_probs: ArrayLike, draft_probs: ArrayLike, epsilon: float) -> FloatArray:
     """Give the accept probabilities ``b = min(1, (p + eps) / q)``.
 
     Parameters
@@ -81,7 +82,7 @@ def over_acceptance(target_probs: Any, draft_probs: Any, epsilon: float) -> Floa
 
 
 def biased_rule(
-    target_probs: Any, draft_probs: Any, epsilon: float, *, redraw: Redraw = "optimal"
+    target_probs: ArrayLike, draft_probs: ArrayLike, epsilon: float, *, redraw: Redraw = "optimal"
 ) -> AcceptRule:
     """Work out the over-accepting rule at one position. **Not lossless** for `epsilon` > 0.
 
@@ -143,7 +144,9 @@ class ParetoFront(FrozenArrays):
     uno_total_variation: FloatArray
 
 
-def pareto_front(target_probs: Any, draft_probs: Any, epsilons: Any) -> ParetoFront:
+def pareto_front(
+    target_probs: ArrayLike, draft_probs: ArrayLike, epsilons: ArrayLike
+) -> ParetoFront:
     """Compute what bias buys at one position: rejection probability against total variation.
 
     Parameters
@@ -180,15 +183,15 @@ def pareto_front(target_probs: Any, draft_probs: Any, epsilons: Any) -> ParetoFr
     >>> front.uno_total_variation.round(12).tolist()
     [0.15, 0.25, 0.3]
     """
-    return _front(_one_position(*read_pair(target_probs, draft_probs)), epsilons, "output")
+    return _front(ChainPair.one_position(*read_pair(target_probs, draft_probs)), epsilons, "output")
 
 
 def chain_pareto_front(
-    target_chain: Any,
-    draft_chain: Any,
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
     horizon: int,
-    initial: Any,
-    epsilons: Any,
+    initial: ArrayLike,
+    epsilons: ArrayLike,
     *,
     prefixes: Prefixes = "output",
 ) -> ParetoFront:
@@ -233,7 +236,7 @@ def chain_pareto_front(
     return _front(read_chain_pair(target_chain, draft_chain, horizon, initial), epsilons, prefixes)
 
 
-def _front(pair: ChainPair, epsilons: Any, prefixes: Prefixes) -> ParetoFront:
+def _front(pair: ChainPair, epsilons: ArrayLike, prefixes: Prefixes) -> ParetoFront:
     steps = _read_epsilons(epsilons)
     points = [
         [
@@ -273,9 +276,9 @@ class SimulatedFront(FrozenArrays):
 
 
 def simulate_pareto_front(
-    target_probs: Any,
-    draft_probs: Any,
-    epsilons: Any,
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike,
+    epsilons: ArrayLike,
     *,
     redraw: Redraw = "optimal",
     runs: int = DEFAULT_RUNS,
@@ -312,16 +315,16 @@ def simulate_pareto_front(
     >>> bool(abs(found.total_variation[0] - 0.2) < 4 * found.total_variation_stderr[0] < 0.02)
     True
     """
-    pair = _one_position(*read_pair(target_probs, draft_probs))
+    pair = ChainPair.one_position(*read_pair(target_probs, draft_probs))
     return _simulated_front(pair, epsilons, redraw, runs, rng)
 
 
 def simulate_chain_pareto_front(
-    target_chain: Any,
-    draft_chain: Any,
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
     horizon: int,
-    initial: Any,
-    epsilons: Any,
+    initial: ArrayLike,
+    epsilons: ArrayLike,
     *,
     redraw: Redraw = "optimal",
     runs: int = DEFAULT_RUNS,
@@ -362,7 +365,7 @@ def simulate_chain_pareto_front(
 
 
 def _simulated_front(
-    pair: ChainPair, epsilons: Any, redraw: Redraw, runs: int, rng: RandomSource
+    pair: ChainPair, epsilons: ArrayLike, redraw: Redraw, runs: int, rng: RandomSource
 ) -> SimulatedFront:
     check_name("redraw", redraw, _REDRAWS)
     steps, count = _read_epsilons(epsilons), check_whole("runs", runs, 2)
@@ -373,11 +376,6 @@ def _simulated_front(
 
 
 # --- what both share -----------------------------------------------------------------------------
-
-
-def _one_position(target: FloatArray, draft: FloatArray) -> ChainPair:
-    """Give two laws as a chain of a single position, whose last token does not matter."""
-    return ChainPair(target[np.newaxis, np.newaxis], draft[np.newaxis, np.newaxis], np.ones(1), 1)
 
 
 def _rule(pair: ChainPair, epsilon: float, redraw: Redraw) -> RuleOnChain:
@@ -392,7 +390,7 @@ def _accept_and_redraw(
     return accept, redraw_laws(target, draft, accept) if redraw == "optimal" else target
 
 
-def _read_epsilons(values: Any) -> FloatArray:
+def _read_epsilons(values: ArrayLike) -> FloatArray:
     array = read_array(values, "epsilons", InvalidArgumentError)
     if array.dtype.kind not in "fiu" or array.ndim != 1 or not len(array):
         raise InvalidArgumentError(

@@ -15,9 +15,9 @@ needed: O(R N^2) in all, and O(D R N^2) otherwise.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._frozen import FrozenArrays
@@ -50,7 +50,7 @@ class TreePlan(FrozenArrays):
 
 
 def plan_tree(
-    acceptance_by_rank: Any,
+    acceptance_by_rank: ArrayLike,
     node_budget: int,
     *,
     max_depth: int | None = None,

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._random import RandomSource
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import ChainPair, read_chain_pair
 from mdsd.analysis._simulation import DEFAULT_RUNS, SimulatedRejections
-from mdsd.analysis.batches import (
-    batch_rejection_probs,
-    check_batch_size,
-    simulate_batch_rejections,
-)
+from mdsd.analysis.batches import batch_rejection_probs, check_batch_size, simulate_batch_rejections
 
 __all__ = [
     "acceleration",
@@ -27,7 +23,12 @@ __all__ = [
 
 
 def expected_rejections(
-    target_chain: Any, draft_chain: Any, horizon: int, initial: Any, *, batch_size: float = 1
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
+    horizon: int,
+    initial: ArrayLike,
+    *,
+    batch_size: float = 1,
 ) -> float:
     """Compute the expected number of rejections in T tokens, exactly.
 
@@ -76,7 +77,12 @@ def expected_rejections(
 
 
 def rejection_probs(
-    target_chain: Any, draft_chain: Any, horizon: int, initial: Any, *, batch_size: float = 1
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
+    horizon: int,
+    initial: ArrayLike,
+    *,
+    batch_size: float = 1,
 ) -> FloatArray:
     """Compute the probability of a rejection at each position, exactly.
 
@@ -134,7 +140,12 @@ def single_rejection_probs(pair: ChainPair) -> FloatArray:
 
 
 def acceleration(
-    target_chain: Any, draft_chain: Any, horizon: int, initial: Any, *, batch_size: float = 1
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
+    horizon: int,
+    initial: ArrayLike,
+    *,
+    batch_size: float = 1,
 ) -> float:
     """Compute T over the expected rejections: tokens for each call of the target.
 
@@ -172,10 +183,10 @@ def acceleration(
 
 
 def simulate_rejections(
-    target_chain: Any,
-    draft_chain: Any,
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
     horizon: int,
-    initial: Any,
+    initial: ArrayLike,
     *,
     batch_size: int = 1,
     runs: int = DEFAULT_RUNS,
@@ -211,11 +222,5 @@ def simulate_rejections(
     True
     """
     return simulate_batch_rejections(
-        target_chain,
-        draft_chain,
-        horizon,
-        initial,
-        batch_size=batch_size,
-        runs=runs,
-        rng=rng,
+        target_chain, draft_chain, horizon, initial, batch_size=batch_size, runs=runs, rng=rng
     )

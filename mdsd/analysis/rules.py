@@ -8,14 +8,14 @@ the member with ``b = min(1, p / q)`` and P the residual.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from mdsd._arguments import read_numbers
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._typing import FloatArray
-from mdsd.analysis._rates import read_rates
 from mdsd.errors import InvalidDistributionError
 from mdsd.verifiers.base import residual_or_target
 
@@ -64,7 +64,10 @@ class AcceptRule(FrozenArrays):
 
 
 def accept_rule(
-    target_probs: Any, draft_probs: Any, accept_probs: Any, rejection_law: Any = None
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike,
+    accept_probs: ArrayLike,
+    rejection_law: ArrayLike | None = None,
 ) -> AcceptRule:
     """Work out what an acceptance function and a rejection law do at one position.
 
@@ -125,7 +128,9 @@ def rule_of(
     )
 
 
-def optimal_rejection_law(target_probs: Any, draft_probs: Any, accept_probs: Any) -> FloatArray:
+def optimal_rejection_law(
+    target_probs: ArrayLike, draft_probs: ArrayLike, accept_probs: ArrayLike
+) -> FloatArray:
     """Give the rejection law that brings the output closest to the target (Decoding-OPT).
 
     Parameters
@@ -189,7 +194,7 @@ def excess(masses: FloatArray, target: FloatArray) -> FloatArray:
 # --- arguments -----------------------------------------------------------------------------------
 
 
-def read_pair(target_probs: Any, draft_probs: Any) -> tuple[FloatArray, FloatArray]:
+def read_pair(target_probs: ArrayLike, draft_probs: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Check the laws of target and draft at one position.
 
     Raises
@@ -203,7 +208,7 @@ def read_pair(target_probs: Any, draft_probs: Any) -> tuple[FloatArray, FloatArr
     return target, draft
 
 
-def read_accept_probs(values: Any, *shapes: tuple[int, ...]) -> FloatArray:
+def read_accept_probs(values: ArrayLike, *shapes: tuple[int, ...]) -> FloatArray:
     """Check probabilities of acceptance.
 
     Parameters
@@ -223,4 +228,4 @@ def read_accept_probs(values: Any, *shapes: tuple[int, ...]) -> FloatArray:
         If it holds something else than numbers in [0, 1] or has another shape; names the row.
     """
     expected = " or ".join(str(shape) for shape in shapes)
-    return read_rates(values, "accept_probs", lambda shape: shape in shapes, expected)
+    return read_numbers(values, "accept_probs", lambda shape: shape in shapes, expected).copy()

@@ -7,35 +7,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_name, check_number, check_whole
+from mdsd._arguments import check_name, check_number, check_whole, read_numbers
 from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray
 from mdsd.analysis._costs import Cost, read_cost
-from mdsd.analysis._rates import read_rates
-from mdsd.analysis.tokens import (
-    read_acceptance,
-    read_acceptance_by_rank,
-    tokens_by_depth,
-    tree_tokens,
-)
+from mdsd.analysis.tokens import expected_tree_tokens, tokens_by_depth
 from mdsd.trees import read_tree
 
-__all__ = [
-    "BestDepth",
-    "BestNumDrafts",
-    "best_depth",
-    "best_num_drafts",
-    "speedup",
-    "tree_speedup",
-]
+__all__ = ["BestDepth", "BestNumDrafts", "best_depth", "best_num_drafts", "speedup", "tree_speedup"]
 
 
 # --- wall time -----------------------------------------------------------------------------------
 
 
 def speedup(
-    acceptance_by_depth: Any,
+    acceptance_by_depth: ArrayLike,
     *,
     draft_cost: Cost,
     verification_cost: float = 0.0,
@@ -84,15 +72,14 @@ def speedup(
     1.746897
     """
     costs = _read_costs(draft_cost, verification_cost, target_cost)
-    acceptance = read_acceptance(acceptance_by_depth)
-    depth = len(acceptance)
-    tokens = float(tokens_by_depth(acceptance)[-1])
-    return costs.factor(tokens, [1] * depth, depth)
+    tokens = tokens_by_depth(acceptance_by_depth)
+    depth = len(tokens) - 1
+    return costs.factor(float(tokens[-1]), [1] * depth, depth)
 
 
 def tree_speedup(
     tree: Any,
-    acceptance_by_rank: Any,
+    acceptance_by_rank: ArrayLike,
     *,
     draft_cost: Cost,
     verification_cost: float = 0.0,
@@ -124,7 +111,7 @@ def tree_speedup(
     """
     costs = _read_costs(draft_cost, verification_cost, target_cost)
     shape = read_tree(tree)
-    tokens = tree_tokens(shape, read_acceptance_by_rank(acceptance_by_rank))
+    tokens = expected_tree_tokens(shape, acceptance_by_rank)
     inner = set(shape.parents)
     passes = [sum(node in inner for node in shape.level(depth)) for depth in range(shape.depth)]
     return costs.factor(tokens, passes, shape.num_nodes)
@@ -155,7 +142,7 @@ class _Costs:
         return tokens * self.target(1) / step
 
 
-def _read_costs(draft_cost: Any, verification_cost: Any, target_cost: Any) -> _Costs:
+def _read_costs(draft_cost: Cost, verification_cost: float, target_cost: Cost) -> _Costs:
     return _Costs(
         read_cost(draft_cost, "draft_cost"),
         check_number("verification_cost", verification_cost),
@@ -189,7 +176,7 @@ class BestDepth(FrozenArrays):
 
 
 def best_depth(
-    acceptance_by_depth: Any,
+    acceptance_by_depth: ArrayLike,
     *,
     draft_cost: Cost,
     verification_cost: float = 0.0,
@@ -223,7 +210,7 @@ def best_depth(
     0
     """
     costs = _read_costs(draft_cost, verification_cost, target_cost)
-    tokens = tokens_by_depth(read_acceptance(acceptance_by_depth))
+    tokens = tokens_by_depth(acceptance_by_depth)
     factors = np.ones(len(tokens))
     for depth in range(1, len(tokens)):
         factors[depth] = costs.factor(float(tokens[depth]), [1] * depth, depth)
@@ -254,7 +241,7 @@ class BestNumDrafts(FrozenArrays):
 
 
 def best_num_drafts(
-    acceptance_by_num_drafts: Any,
+    acceptance_by_num_drafts: ArrayLike,
     depth: int,
     *,
     layout: Literal["tree", "chains"] = "tree",
@@ -310,14 +297,14 @@ def best_num_drafts(
     return BestNumDrafts(best, float(factors[best]), tokens, factors)
 
 
-def _read_by_num_drafts(values: Any, depth: int, chains: bool) -> FloatArray:
+def _read_by_num_drafts(values: ArrayLike, depth: int, chains: bool) -> FloatArray:
     """Read acceptance by number of drafts as rows by depth, (N, K)."""
 
     def fits(shape: tuple[int, ...]) -> bool:
         return len(shape) in (1, 2) and shape[0] > 0 and shape[1:] in ((), (depth,))
 
     expected = f"(N,) or (N, {depth}), N >= 1"
-    rates = read_rates(values, "acceptance_by_num_drafts", fits, expected)
+    rates = read_numbers(values, "acceptance_by_num_drafts", fits, expected)
     if rates.ndim == 2:
         return rates
     by_depth = np.repeat(rates[:, np.newaxis], depth, axis=1)

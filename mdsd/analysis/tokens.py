@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_whole, read_array, read_number, row_name, shown
+from mdsd._arguments import check_whole, read_array, read_number, read_numbers, row_name, shown
 from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
-from mdsd.analysis._rates import read_rates
+from mdsd.analysis._simulation import mean_and_stderr
 from mdsd.errors import InvalidArgumentError
-from mdsd.trees import TreeShape, read_tree
+from mdsd.trees import read_tree
 
 __all__ = [
     "MeasuredAcceptance",
@@ -26,10 +27,8 @@ __all__ = [
     "expected_tree_tokens",
     "iid_expected_tokens",
     "measure_acceptance",
-    "read_acceptance",
     "read_acceptance_by_rank",
     "tokens_by_depth",
-    "tree_tokens",
 ]
 
 _RANK_SLACK = 1e-9
@@ -39,7 +38,7 @@ _RANK_SLACK = 1e-9
 # --- from given acceptances ----------------------------------------------------------------------
 
 
-def expected_tokens(acceptance_by_depth: Any) -> float:
+def expected_tokens(acceptance_by_depth: ArrayLike) -> float:
     """Compute the expected tokens of one step of a chain: the accepted drafts and one more.
 
     Parameters
@@ -71,7 +70,7 @@ def expected_tokens(acceptance_by_depth: Any) -> float:
     >>> round(expected_tokens([0.9, 0.7, 0.5]), 12)
     2.845
     """
-    return float(tokens_by_depth(read_acceptance(acceptance_by_depth))[-1])
+    return float(tokens_by_depth(acceptance_by_depth)[-1])
 
 
 def iid_expected_tokens(acceptance: float, depth: int) -> float:
@@ -117,7 +116,7 @@ def iid_expected_tokens(acceptance: float, depth: int) -> float:
     return -math.expm1(count * math.log(rate)) / (1.0 - rate)
 
 
-def expected_tree_tokens(tree: Any, acceptance_by_rank: Any) -> float:
+def expected_tree_tokens(tree: Any, acceptance_by_rank: ArrayLike) -> float:
     """Compute the expected tokens of one step of a tree: the accepted drafts and one more.
 
     Parameters
@@ -149,18 +148,7 @@ def expected_tree_tokens(tree: Any, acceptance_by_rank: Any) -> float:
     >>> round(expected_tree_tokens([2, 1], [0.6, 0.2]), 12)
     2.28
     """
-    shape = read_tree(tree)
-    return tree_tokens(shape, read_acceptance_by_rank(acceptance_by_rank))
-
-
-def tree_tokens(shape: TreeShape, acceptance: FloatArray) -> float:
-    """Compute the expected tokens of a tree from checked acceptances, (R,) or (D, R).
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the tree has more children or levels than there are acceptances.
-    """
+    shape, acceptance = read_tree(tree), read_acceptance_by_rank(acceptance_by_rank)
     by_depth = acceptance.ndim == 2
     if by_depth and shape.depth > len(acceptance):
         raise InvalidArgumentError(
@@ -205,7 +193,7 @@ class MeasuredAcceptance(FrozenArrays):
     tokens_stderr: float
 
 
-def measure_acceptance(accepted: Any, depth: int) -> MeasuredAcceptance:
+def measure_acceptance(accepted: ArrayLike, depth: int) -> MeasuredAcceptance:
     """Estimate acceptance by depth from the number of drafts that each step accepted.
 
     Parameters
@@ -249,33 +237,27 @@ def measure_acceptance(accepted: Any, depth: int) -> MeasuredAcceptance:
         )
     came = np.array([np.count_nonzero(counts >= k) for k in range(levels + 1)], dtype=np.int64)
     share = np.divide(came[1:], came[:-1], out=np.zeros(levels), where=came[:-1] > 0)
-    tokens = 1.0 + counts.astype(np.float64)
-    scatter = float(tokens.std(ddof=1)) if len(tokens) > 1 else math.nan
-    return MeasuredAcceptance(
-        share, came[:-1], float(tokens.mean()), scatter / math.sqrt(len(tokens))
-    )
+    return MeasuredAcceptance(share, came[:-1], *mean_and_stderr(1.0 + counts))
 
 
 # --- arguments -----------------------------------------------------------------------------------
 
 
-def tokens_by_depth(acceptance: FloatArray) -> FloatArray:
-    """Give the expected tokens, (K + 1,), of a step with 0 to K drafts."""
-    return np.cumsum(np.concatenate([[1.0], np.cumprod(acceptance)]))
-
-
-def read_acceptance(values: Any) -> FloatArray:
-    """Check acceptances by depth, (K,).
+def tokens_by_depth(acceptance_by_depth: ArrayLike) -> FloatArray:
+    """Give the expected tokens, (K + 1,), of a step with 0 to K drafts.
 
     Raises
     ------
     InvalidArgumentError
-        If it holds something else than numbers in [0, 1] or has another shape.
+        If `acceptance_by_depth` holds something else than numbers in [0, 1] or is not (K,).
     """
-    return read_rates(values, "acceptance_by_depth", lambda shape: len(shape) == 1, "(K,)")
+    rates = read_numbers(
+        acceptance_by_depth, "acceptance_by_depth", lambda shape: len(shape) == 1, "(K,)"
+    )
+    return np.cumsum(np.concatenate([[1.0], np.cumprod(rates)]))
 
 
-def read_acceptance_by_rank(values: Any) -> FloatArray:
+def read_acceptance_by_rank(values: ArrayLike) -> FloatArray:
     """Check acceptances by rank, or by depth and rank.
 
     Returns
@@ -297,7 +279,7 @@ def read_acceptance_by_rank(values: Any) -> FloatArray:
 probability of each child to be the accepted one, not that of its test once the others failed
     """
     name = "acceptance_by_rank"
-    rates = read_rates(
+    rates = read_numbers(
         values, name, lambda shape: len(shape) in (1, 2) and 0 not in shape, "(R,) or (D, R)"
     )
     sums = np.atleast_1d(rates.sum(axis=-1))

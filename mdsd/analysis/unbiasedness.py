@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_number
 from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import read_chain_pair
-from mdsd.analysis._rule_chains import RuleOnChain, read_accept_chain
+from mdsd.analysis._rule_chains import RuleOnChain
 from mdsd.analysis.rejections import single_rejection_probs
 from mdsd.analysis.rules import (
     excess,
@@ -52,7 +52,11 @@ class AcceptanceAssessment(FrozenArrays):
 
 
 def assess_acceptance(
-    target_probs: Any, draft_probs: Any, accept_probs: Any, *, tolerance: float = 1e-12
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike,
+    accept_probs: ArrayLike,
+    *,
+    tolerance: float = 1e-12,
 ) -> AcceptanceAssessment:
     """Say whether an acceptance function is unbiased at one position, and what it loses.
 
@@ -108,11 +112,11 @@ def assess_acceptance(
 
 
 def assess_acceptance_on_chain(
-    target_chain: Any,
-    draft_chain: Any,
+    target_chain: ArrayLike,
+    draft_chain: ArrayLike,
     horizon: int,
-    initial: Any,
-    accept_probs: Any,
+    initial: ArrayLike,
+    accept_probs: ArrayLike,
     *,
     tolerance: float = 1e-12,
 ) -> AcceptanceAssessment:
@@ -153,7 +157,10 @@ def assess_acceptance_on_chain(
     """
     allowed = check_number("tolerance", tolerance)
     pair = read_chain_pair(target_chain, draft_chain, horizon, initial)
-    accept = read_accept_chain(accept_probs, pair)
+    size = len(pair.initial)
+    accept = read_accept_probs(accept_probs, (size, size), (pair.horizon, size, size))
+    if accept.ndim == 2:
+        accept = accept[np.newaxis]
     redraw = redraw_laws(pair.target, pair.draft, accept)
     rejections, distance = RuleOnChain(pair, accept, redraw).expected()
     return AcceptanceAssessment(

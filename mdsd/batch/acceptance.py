@@ -13,7 +13,7 @@ from mdsd._typing import AnyArray, FloatArray
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import Rule, met_kernel, rule_of
 from mdsd.batch._threads import over_rows
-from mdsd.batch.tensors.spaces import check_device, device_space, is_tensor, space_of, to_host
+from mdsd.batch.tensors.spaces import Located, check_device, to_host
 from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import RRSVerifier, Verifier, get_verifier
@@ -96,13 +96,11 @@ def acceptance_rates(
     kind = read_kind(draft)
     num_drafts = kind.check_count(num_drafts)
     chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier)
-    space = device_space(target_probs)
-    check_device("target_probs", target_probs, "target_probs", space)
-    check_device("draft_probs", draft_probs, "target_probs", space)
-    values = _rates_on_host(
-        to_host(target_probs), to_host(draft_probs), kind, num_drafts, chosen, to_host(seeds)
-    )
-    return space_of(target_probs).send(values) if is_tensor(target_probs) else values
+    target, drafted = Located.of(target_probs), Located.of(draft_probs)
+    check_device("target_probs", target, "target_probs", target.device)
+    check_device("draft_probs", drafted, "target_probs", target.device)
+    sides = target.on_host(), drafted.on_host()
+    return target.answer(_rates_on_host(*sides, kind, num_drafts, chosen, to_host(seeds)))
 
 
 def _rates_on_host(

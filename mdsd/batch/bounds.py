@@ -10,7 +10,7 @@ from mdsd._typing import FloatArray
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import bound_kernel
 from mdsd.batch._threads import over_rows
-from mdsd.batch.tensors.spaces import check_device, device_space, is_tensor, space_of, to_host
+from mdsd.batch.tensors.spaces import Located, check_device
 from mdsd.bounds import acceptance_bound, check_search_options
 from mdsd.drafts import Draft, DraftKind, WithReplacement, read_kind
 
@@ -91,19 +91,17 @@ def acceptance_bounds(
     kind = read_kind(draft)
     num_drafts = kind.check_count(num_drafts)
     check_search_options(tolerance, None)
-    space = device_space(target_probs)
-    check_device("target_probs", target_probs, "target_probs", space)
-    check_device("draft_probs", draft_probs, "target_probs", space)
-    if space is not None and kind.draft_type is WithReplacement:
+    target, drafted = Located.of(target_probs), Located.of(draft_probs)
+    check_device("target_probs", target, "target_probs", target.device)
+    check_device("draft_probs", drafted, "target_probs", target.device)
+    if target.device is not None and kind.draft_type is WithReplacement:
         from mdsd.batch.tensors.bounds import bounds_on_device
 
-        found = bounds_on_device(space, target_probs, draft_probs, num_drafts)
+        found = bounds_on_device(target.device, target_probs, draft_probs, num_drafts)
         if found is not None:
             return found
-    values = _bounds_on_host(
-        to_host(target_probs), to_host(draft_probs), kind, num_drafts, tolerance
-    )
-    return space_of(target_probs).send(values) if is_tensor(target_probs) else values
+    sides = target.on_host(), drafted.on_host()
+    return target.answer(_bounds_on_host(*sides, kind, num_drafts, tolerance))
 
 
 def _bounds_on_host(

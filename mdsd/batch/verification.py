@@ -15,17 +15,10 @@ from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import Rule, rule_of
 from mdsd.batch._threads import over_rows
-from mdsd.batch.tensors.spaces import (
-    Space,
-    check_device,
-    device_space,
-    is_tensor,
-    is_whole,
-    space_of,
-    to_host,
-)
+from mdsd.batch.tensors.spaces import Located, check_device, is_whole
 from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError, InvalidTokenError
+from mdsd.rules.possible import are_distinct, are_positive
 from mdsd.verifiers import Verifier, get_verifier
 
 __all__ = ["BatchVerification", "verify_batch", "verify_one"]
@@ -111,15 +104,16 @@ def verify_batch(
     either way.
 
     Tensors on the host, such as those of torch, are read in place. On any other device, the rules
-    of ``single``, ``rrs``, ``kseq``, ``greedy``, ``naive`` and ``naive_tree`` run there for drafts
-    with replacement, without, and greedy ones. The host waits once, to hear that all rows are good;
-    with `rng` it sends the uniforms, with a tensor of `uniforms` nothing. For everything else, and
-    where a row is bad, the tensors are copied to the host. On the device no plan decides what
-    rounding leaves open: about one row in 1e9 emits another token than its plan would, though with
-    ``kseq`` every row may whose target and draft agree to many digits, as any factor rho near its
-    root is as good there. The law of what is emitted is the target to 1e-12. On a device without
-    float64 everything is computed in float32: the law is then the target to 1e-5, and V 6e-8 more
-    for draws that cannot tell smaller masses apart.
+    of ``single``, ``rrs``, ``kseq``, ``spechub``, ``greedy``, ``naive`` and ``naive_tree`` run
+    there for built-in drafts of one model (pairs of SpecHub whose hub is a near tie do not). The
+    host waits once, to hear that all rows are good; with `rng` it sends the uniforms, with a tensor
+    of `uniforms` nothing. For everything else, and where a row is bad, the tensors are copied to
+    the host. On the device no plan decides what rounding leaves open: about one row in 1e9 emits
+    another token than its plan would, though with ``kseq`` every row may whose target and draft
+    agree to many digits, as any factor rho near its root is as good there. The law of what is
+    emitted is the target to 1e-12. On a device without float64 everything is computed in float32:
+    the law is then the target to 1e-5, and V 6e-8 more for draws that cannot tell smaller masses
+    apart.
 
     Examples
     --------
@@ -137,70 +131,61 @@ def verify_batch(
     """
     kind = read_kind(draft)
     chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier)
-    space = device_space(target_probs)
-    check_device("target_probs", target_probs, "target_probs", space)
-    check_device("draft_probs", draft_probs, "target_probs", space)
+    target, drafted, ids, numbers = map(
+        Located.of, (target_probs, draft_probs, draft_token_ids, uniforms)
+    )
+    check_device("target_probs", target, "target_probs", target.device)
+    check_device("draft_probs", drafted, "target_probs", target.device)
     # What is small may come from the host, wherever the rest is.
-    for name, values, error in (
-        ("draft_token_ids", draft_token_ids, InvalidTokenError),
-        ("uniforms", uniforms, InvalidArgumentError),
+    for name, small, error in (
+        ("draft_token_ids", ids, InvalidTokenError),
+        ("uniforms", numbers, InvalidArgumentError),
     ):
-        if device_space(values) is not None:
-            check_device(name, values, "target_probs", space, error=error)
-    found: tuple[Any, Any] | None = None
-    if space is not None:
-        found = _verify_on_device(
-            space, target_probs, draft_probs, draft_token_ids, kind, chosen, rng, uniforms
-        )
+        if small.device is not None:
+            check_device(name, small, "target_probs", target.device, error=error)
+    found = None
+    if target.device is not None:
+        found = _verify_on_device(target, drafted, ids, kind, chosen, rng, numbers)
     if found is None:
-        found = _verify_on_host(
-            to_host(target_probs),
-            to_host(draft_probs),
-            to_host(draft_token_ids),
-            kind,
-            chosen,
-            rng,
-            to_host(uniforms),
-        )
-        if is_tensor(target_probs):
-            home = space_of(target_probs)
-            found = home.send(found[0]), home.send(found[1])
+        sides = target.on_host(), drafted.on_host(), ids.on_host()
+        tokens, index = _verify_on_host(*sides, kind, chosen, rng, numbers.on_host())
+        found = target.answer(tokens), target.answer(index)
     return BatchVerification(*found)
 
 
 def _verify_on_device(
-    space: Space,
-    target_probs: Any,
-    draft_probs: Any,
-    draft_token_ids: Any,
+    target: Located,
+    drafted: Located,
+    draft_token_ids: Located,
     kind: DraftKind,
     verifier: Verifier,
     rng: RandomSource,
-    uniforms: Any,
+    uniforms: Located,
 ) -> tuple[Any, Any] | None:
     """Verify rows where they are, or give None for what only the host can do, or say is wrong."""
-    from mdsd.batch.tensors.verification import DRAFTS_ON_DEVICE, TESTS, verify_on_device
+    from mdsd.batch.tensors.verification import TESTS, verify_on_device
 
-    ids = draft_token_ids
-    if device_space(ids) is None:
+    ids = draft_token_ids.values
+    if draft_token_ids.device is None:
         ids = read_token_ids(ids)
-    known = kind.name in DRAFTS_ON_DEVICE and target_probs.ndim == 2 and is_whole(ids)
-    if not known or ids.ndim != 2 or ids.shape[1] == 0:
+    known = kind.draft_type.declared and not kind.one_model_each
+    if not (known and target.values.ndim == 2 and is_whole(ids) and ids.ndim == 2):
+        return None
+    num_drafts = ids.shape[1]
+    if num_drafts == 0 or kind.refusal(num_drafts) is not None:
         return None
     # Built-in rules do not depend on the size of the vocabulary: the smallest will do.
-    example = example_draft(kind, ids.shape[1], vocab_size=1)
+    example = example_draft(kind, num_drafts, vocab_size=1)
     rule = rule_of(verifier, example)
     if rule not in TESTS:
         return None
-    num_uniforms = verifier.num_uniforms(example)
     return verify_on_device(
-        space,
-        target_probs,
-        draft_probs,
+        target,
+        drafted.values,
         ids,
-        draft=kind.name,
+        kind=kind,
         rule=rule,
-        num_uniforms=num_uniforms,
+        num_uniforms=verifier.num_uniforms(example),
         rng=rng,
         uniforms=uniforms,
     )
@@ -319,14 +304,13 @@ def _possible(ids: IntArray, drafted: BatchProbs, kind: DraftKind) -> BoolArray:
         laws = (make_draft(kind, drafted, row, num_drafts) for row in range(len(ids)))
         found = [law.is_possible(own) for law, own in zip(laws, ids, strict=True)]
         return np.array(found, dtype=np.bool_)
-    models = num_drafts if kind.one_model_each else 1
-    by_model = drafted.rows.reshape(len(ids), models, drafted.vocab_size)
-    positive = np.take_along_axis(by_model, ids[:, np.newaxis, :], axis=2)
-    positive = positive.diagonal(axis1=1, axis2=2) if kind.one_model_each else positive[:, 0]
-    possible = np.asarray((positive > 0.0).all(axis=1))
+    if kind.one_model_each:
+        positive = are_positive(drafted.rows, ids.reshape(-1, 1)).reshape(ids.shape).all(axis=1)
+    else:
+        positive = are_positive(drafted.rows, ids)
+    possible: BoolArray = np.asarray(positive)
     if kind.distinct:
-        ascending = np.sort(ids, axis=1)
-        possible &= (ascending[:, 1:] != ascending[:, :-1]).all(axis=1)
+        possible &= are_distinct(ids)
     certain = kind.num_certain(num_drafts)
     if certain:
         leading = _tops_match(ids[:, :certain], drafted)

@@ -6,16 +6,16 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mdsd._arguments import one_line, refuse_entries, shown
-from mdsd._files import as_path, path_name
+from mdsd._files import as_path, os_errors, path_name
 from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import AnyArray, FloatArray
@@ -24,19 +24,11 @@ from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 __all__ = ["read_npz"]
 
-_KEYS = frozenset(
-    {
-        "target_logits",
-        "target_probs",
-        "draft_logits",
-        "draft_probs",
-        "draft_names",
-        "token_ids",
-        "target_kept_mass",
-        "draft_kept_mass",
-        "provenance",
-    }
-)
+_OF_A_SIDE = ("logits", "probs", "kept_mass")
+_KEYS = {
+    *(f"{side}_{array}" for side in ("target", "draft") for array in _OF_A_SIDE),
+    *("draft_names", "token_ids", "provenance"),
+}
 # Whatever a truncated, encrypted or forged archive makes zipfile, zlib and numpy raise.
 _READ_ERRORS = (
     EOFError,
@@ -102,7 +94,8 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     target, drafts = arrays[target_key], arrays[draft_key]
     _check_shapes(target_key, target, draft_key, drafts, path)
 
-    check = {"logits": _check_logits, "probs": _check_probs}
+    check: dict[Kind, Callable[[AnyArray, str], FloatArray]]
+    check = {"logits": _check_logits, "probs": partial(check_probs, ndim=2)}
     checked_target = check[target_kind](target, f"{path}: {target_key}")
     labelled = (
         {draft_key: drafts}
@@ -113,21 +106,17 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
         check[draft_kind](table, f"{path}: {label}") for label, table in labelled.items()
     ]
 
-    num_drafts, (num_positions, vocab_size) = len(checked_drafts), target.shape
-    draft_names = _draft_names(arrays, num_drafts, path)
-    target_mass = np.ones(num_positions)
-    draft_mass = np.ones((num_drafts, num_positions))
-    token_ids = np.broadcast_to(np.arange(vocab_size), target.shape)
+    names = _draft_names(arrays, len(labelled), path)
+    token_ids = np.broadcast_to(np.arange(target.shape[1]), target.shape)
+    draft_mass = _extra(arrays, "draft_kept_mass", np.ones((len(names), len(target))), path)
     return Dataset(
         name=file.stem,
         target_logits=checked_target,
-        draft_logits=MappingProxyType(dict(zip(draft_names, checked_drafts, strict=True))),
+        draft_logits=dict(zip(names, checked_drafts, strict=True)),
         token_ids=_extra(arrays, "token_ids", token_ids, path),
-        target_kept_mass=_extra(arrays, "target_kept_mass", target_mass, path),
-        draft_kept_mass=MappingProxyType(
-            dict(zip(draft_names, _extra(arrays, "draft_kept_mass", draft_mass, path), strict=True))
-        ),
-        provenance=MappingProxyType(_provenance(arrays, path)),
+        target_kept_mass=_extra(arrays, "target_kept_mass", np.ones(len(target)), path),
+        draft_kept_mass=dict(zip(names, draft_mass, strict=True)),
+        provenance=_provenance(arrays, path),
         target_kind=target_kind,
         draft_kind=draft_kind,
     )
@@ -135,12 +124,9 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
 
 def _read_arrays(file: Path, path: str) -> tuple[dict[str, AnyArray], list[str]]:
     """Read the arrays of `_KEYS` that an archive holds; also list all its keys, for messages."""
-    try:
-        with file.open("rb") as stream:
-            # numpy would read an .npy file as well, and takes anything else for a pickle.
-            is_archive = zipfile.is_zipfile(stream)
-    except OSError as error:
-        raise InvalidArgumentError(f"{path}: {error.strerror}") from None
+    with os_errors(file), file.open("rb") as stream:
+        # numpy would read an .npy file as well, and takes anything else for a pickle.
+        is_archive = zipfile.is_zipfile(stream)
     if not is_archive:
         raise InvalidArgumentError(f"{path}: is not an .npz archive; numpy.savez writes one")
 
@@ -194,10 +180,6 @@ def _check_shapes(
                 f"{path}: {target_key} has {target.shape[axis]} {word} "
                 f"but {draft_key} has {drafts.shape[axis]}"
             )
-
-
-def _check_probs(probs: AnyArray, label: str) -> FloatArray:
-    return check_probs(probs, label, ndim=2)
 
 
 def _check_logits(logits: AnyArray, label: str) -> FloatArray:

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
 from mdsd._arguments import check_name, check_whole, shown
 from mdsd._files import as_path, path_name
-from mdsd.datasets.captures import open_capture
+from mdsd.datasets.captures import Capture, open_capture
 from mdsd.datasets.dataset import Dataset
 from mdsd.datasets.embedded import embedded_file, load, names
 from mdsd.datasets.npz import read_npz
@@ -120,7 +118,7 @@ def open_source(data: str | os.PathLike[str] | Dataset) -> Source:
     (3, 3173)
     """
     if isinstance(data, Dataset):
-        return _MemorySource(data.name, _Table(data))
+        return _Table(data)
     if isinstance(data, str):
         looks_like_a_path = (
             data.lower().endswith((".npz", LOG_SUFFIX)) or os.sep in data or os.path.exists(data)
@@ -133,44 +131,31 @@ def open_source(data: str | os.PathLike[str] | Dataset) -> Source:
             "expected a name, a path or a Dataset"
         )
     path = as_path(data, "data")
-    _refuse_log(path)
-    return _stored(os.fspath(data), os.path.abspath(path))
-
-
-def _refuse_log(path: Path) -> None:
-    """Refuse a log of the most probable tokens, which holds no whole law."""
     if path.suffix.lower() == LOG_SUFFIX:
         raise InvalidArgumentError(
             f"{path_name(path)}: a log of top log-probabilities holds no whole laws; "
             "`mdsd interval` and mdsd.studies.interval show what is known of its bounds"
         )
+    return _stored(os.fspath(data), os.path.abspath(path))
 
 
 # --- contents ------------------------------------------------------------------------------------
 
 
-class _Contents(Protocol):
-    """What was opened: a table in memory, or a capture."""
-
-    @property
-    def num_positions(self) -> int: ...
-    @property
-    def draft_models(self) -> tuple[str, ...]: ...
-    @property
-    def provenance(self) -> Mapping[str, Any]: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def blocks(self) -> tuple[tuple[int, int], ...]: ...
-    def read(self, start: int, stop: int) -> Dataset: ...
+_TABLES = ("target_logits", "draft_logits", "token_ids", "target_kept_mass", "draft_kept_mass")
+"""Attributes of a data set that hold arrays of its positions, or one for each draft model."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """A data set in memory; `digest` is the one of the file that it was read from."""
+    """A source in memory; `digest` is the one of the file that it was read from."""
 
     dataset: Dataset
     digest: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.dataset.name
 
     @property
     def num_positions(self) -> int:
@@ -196,19 +181,15 @@ class _Table:
 
     def read(self, start: int, stop: int) -> Dataset:
         """Cut positions out, without a copy."""
-        data, part = self.dataset, slice(start, stop)
-        return replace(
-            data,
-            target_logits=data.target_logits[part],
-            draft_logits=MappingProxyType(
-                {name: table[part] for name, table in data.draft_logits.items()}
-            ),
-            token_ids=data.token_ids[part],
-            target_kept_mass=data.target_kept_mass[part],
-            draft_kept_mass=MappingProxyType(
-                {name: masses[part] for name, masses in data.draft_kept_mass.items()}
-            ),
-        )
+        start, stop = _range(start, stop, self.num_positions)
+        cut: dict[str, Any] = {}
+        for name in _TABLES:
+            table = getattr(self.dataset, name)
+            if isinstance(table, Mapping):
+                cut[name] = {model: own[start:stop] for model, own in table.items()}
+            else:
+                cut[name] = table[start:stop]
+        return replace(self.dataset, **cut)
 
     def _digest_of_arrays(self) -> str:
         data = self.dataset
@@ -216,28 +197,31 @@ class _Table:
         digest = hashlib.sha256(repr((described, data.target_logits.shape)).encode())
         for start, stop in self.blocks:
             part = self.read(start, stop)
-            for array in (
-                part.target_logits,
-                *part.draft_logits.values(),
-                part.token_ids,
-                part.target_kept_mass,
-                *part.draft_kept_mass.values(),
-            ):
-                digest.update(np.ascontiguousarray(array).data)
+            for table in (getattr(part, name) for name in _TABLES):
+                for array in table.values() if isinstance(table, Mapping) else [table]:
+                    digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def _range(start: int, stop: int, num_positions: int) -> tuple[int, int]:
+    stop = check_whole("stop", stop, 1, num_positions)
+    return check_whole("start", start, 0, stop - 1), stop
+
+
+_Contents = _Table | Capture
+"""What was opened."""
 
 
 # --- sources -------------------------------------------------------------------------------------
 
 
-class _OfContents(ABC):
-    """What every source gets from its contents."""
+@dataclass(frozen=True)
+class _StoredSource:
+    """A source that is opened again, once, in each process it comes to."""
 
     name: str
-
-    @property
-    @abstractmethod
-    def _contents(self) -> _Contents: ...
+    place: str
+    fingerprint: str
 
     @property
     def num_positions(self) -> int:
@@ -257,31 +241,7 @@ class _OfContents(ABC):
 
     def read(self, start: int, stop: int) -> Dataset:
         contents = self._contents
-        stop = check_whole("stop", stop, 1, contents.num_positions)
-        return contents.read(check_whole("start", start, 0, stop - 1), stop)
-
-
-@dataclass(frozen=True, eq=False)
-class _MemorySource(_OfContents):
-    name: str
-    table: _Table
-
-    @property
-    def _contents(self) -> _Table:
-        return self.table
-
-    @property
-    def fingerprint(self) -> str:
-        return self.table.fingerprint
-
-
-@dataclass(frozen=True)
-class _StoredSource(_OfContents):
-    """A source that is opened again, once, in each process it comes to."""
-
-    name: str
-    place: str
-    fingerprint: str
+        return contents.read(*_range(start, stop, contents.num_positions))
 
     @property
     def _contents(self) -> _Contents:
@@ -307,15 +267,13 @@ class _Opened:
     def get(self, place: str, fingerprint: str) -> _Contents:
         """Give the contents that a place had, if it has them still."""
         with self._lock:  # of several threads, one reads
-            if (place, fingerprint) not in self._contents:
-                contents = _open(place, place)
-                if contents.fingerprint != fingerprint:
-                    raise InvalidArgumentError(
-                        f"{path_name(Path(place))}: has changed since it was opened"
-                    )
-                self._keep(place, contents)
-            self._contents.move_to_end((place, fingerprint))
-            return self._contents[place, fingerprint]
+            contents = self._contents.get((place, fingerprint)) or _open(place, place)
+            if contents.fingerprint != fingerprint:
+                raise InvalidArgumentError(
+                    f"{path_name(Path(place))}: has changed since it was opened"
+                )
+            self._keep(place, contents)
+            return contents
 
     def _keep(self, place: str, contents: _Contents) -> None:
         self._contents[place, contents.fingerprint] = contents

@@ -9,13 +9,8 @@ from typing import Any
 from mdsd._arguments import check_name
 from mdsd._plugins import load_plugins
 from mdsd.drafts.base import DraftDistribution
-from mdsd.drafts.greedy import GreedyDraft
-from mdsd.drafts.independent import IndependentDrafts
+from mdsd.drafts.built_in import BUILT_IN
 from mdsd.drafts.kinds import DraftKind
-from mdsd.drafts.spechub import SpecHubDraft
-from mdsd.drafts.top_k import TopKDraft
-from mdsd.drafts.with_replacement import WithReplacement
-from mdsd.drafts.without_replacement import WithoutReplacement
 from mdsd.errors import InvalidArgumentError
 
 __all__ = [
@@ -33,19 +28,10 @@ ENTRY_POINT_GROUP = "mdsd.drafts"
 Draft = str | DraftKind
 """A kind of draft, or the label of one: its name, and its options behind colons."""
 
-_BUILT_IN: tuple[type[DraftDistribution], ...] = (
-    WithReplacement,
-    WithoutReplacement,
-    IndependentDrafts,
-    GreedyDraft,
-    SpecHubDraft,
-    TopKDraft,
-)
-
 
 @cache
 def _registry() -> dict[str, type[DraftDistribution]]:
-    known = {draft_type.name: draft_type for draft_type in _BUILT_IN}
+    known = {draft_type.name: draft_type for draft_type in BUILT_IN}
     return load_plugins(ENTRY_POINT_GROUP, "draft distribution", DraftDistribution, known)
 
 

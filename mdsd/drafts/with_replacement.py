@@ -12,6 +12,7 @@ from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft, check_num_drafts, product_of
 from mdsd.drafts.independent import hit_of_independent, product_tuples, token_hits_of_independent
+from mdsd.rules.possible import are_positive
 
 __all__ = ["WithReplacement"]
 
@@ -64,7 +65,7 @@ class WithReplacement(DeclaredDraft):
 
     def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
         # The product of the probabilities may underflow for a tuple that can be drawn.
-        return np.asarray(self.draft_probs[draft_token_ids].all(axis=-1))
+        return np.asarray(are_positive(self.draft_probs, draft_token_ids))
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
         return hit_of_independent(self.draft_probs[order][np.newaxis], repeats=self.num_drafts)

@@ -12,6 +12,7 @@ from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft, check_num_drafts, product_of, require_support
+from mdsd.rules.possible import are_distinct, are_positive
 
 if TYPE_CHECKING:
     from solvers.token_lottery import GroupedLaw
@@ -94,10 +95,8 @@ class WithoutReplacement(DeclaredDraft):
         return np.asarray(ratios.prod(axis=1).reshape(ids.shape[:-1]))
 
     def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
-        positive = self.draft_probs[draft_token_ids].all(axis=-1)
-        ascending = np.sort(draft_token_ids, axis=-1)
-        repeated = (ascending[..., 1:] == ascending[..., :-1]).any(axis=-1)
-        return np.asarray(positive & ~repeated)
+        positive = are_positive(self.draft_probs, draft_token_ids)
+        return np.asarray(positive & are_distinct(draft_token_ids))
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
         from solvers.hitting import prefix_hits

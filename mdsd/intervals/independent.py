@@ -17,6 +17,7 @@ from mdsd._typing import FloatArray, IntArray
 from mdsd.bounds import acceptance_bound
 from mdsd.drafts import IndependentDrafts
 from mdsd.drafts.independent import hit_of_independent, token_hits_of_independent
+from mdsd.errors import solver_errors
 from mdsd.intervals.draws import ends_with_replacement
 from mdsd.intervals.known import KnownLaw, overlap
 
@@ -92,4 +93,5 @@ def _upper_end(target: KnownLaw, drafts: Sequence[KnownLaw], effort: _Effort) ->
     alone = np.minimum(q + np.where(known, 0.0, tails[:, np.newaxis]), 1.0)
     token_hits = token_hits_of_independent(alone)
     first = ratio_order(p, token_hits)
-    return minimum_norm_lottery(p, hits, first, norm_weights(p, token_hits), **effort).upper
+    with solver_errors():
+        return minimum_norm_lottery(p, hits, first, norm_weights(p, token_hits), **effort).upper

@@ -17,11 +17,17 @@ from mdsd.drafts import (
     WithReplacement,
 )
 from mdsd.drafts.base import check_num_drafts
-from mdsd.errors import InvalidArgumentError, InvalidDistributionError, UnsupportedError
+from mdsd.errors import (
+    InvalidArgumentError,
+    InvalidDistributionError,
+    UnsupportedError,
+    solver_errors,
+)
 from mdsd.intervals.draws import ends_with_replacement, ends_without_replacement
 from mdsd.intervals.greedy import ends_greedy
 from mdsd.intervals.independent import ends_independent
 from mdsd.intervals.known import KnownLaw, check_same_tokens, overlap, read_law, require_tokens
+from solvers.certificates import certified_gap
 
 __all__ = ["AcceptanceInterval", "acceptance_interval"]
 
@@ -96,6 +102,8 @@ def acceptance_interval(
         tokens and the other only strings, which have no token in common.
     UnsupportedError
         If there is no interval for that draft distribution; names those that have one.
+    SolverError
+        If the lower end found is above the upper one.
 
     Notes
     -----
@@ -186,5 +194,8 @@ def _read_drafts(target: KnownLaw, draft_logprobs: Any, num_drafts: int) -> list
 
 
 def _outward(lower: float, upper: float) -> AcceptanceInterval:
-    ends = (min(max(end, 0.0), 1.0) for end in (lower - _OUTWARD, upper + _OUTWARD))
+    with solver_errors():
+        certified_gap(upper, lower, method="interval")
+    low, high = sorted((lower, upper))  # apart by rounding at most, if that moves either
+    ends = (min(max(end, 0.0), 1.0) for end in (low - _OUTWARD, high + _OUTWARD))
     return AcceptanceInterval(*map(float, ends))

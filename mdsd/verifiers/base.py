@@ -18,8 +18,9 @@ from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import check_draft
 from mdsd.drafts.registry import draft_types
-from mdsd.errors import UnsupportedError
+from mdsd.errors import UnsupportedError, solver_errors
 from mdsd.rules.accepting import accept_probs, left_over, residual_or_target
+from solvers.certificates import certified_gap
 
 __all__ = [
     "Plan",
@@ -128,7 +129,13 @@ class Plan(FrozenArrays, ABC):
 
     @cached_property
     def gap(self) -> float:
-        """Certified distance of `acceptance_rate` from the bound, for optimal verifiers."""
+        """Certified distance of `acceptance_rate` from the bound, for optimal verifiers.
+
+        Raises
+        ------
+        SolverError
+            If that bound is below the rate.
+        """
         return 0.0
 
     @abstractmethod
@@ -342,7 +349,8 @@ class SelectionPlan(Plan):
 
     @cached_property
     def gap(self) -> float:  # noqa: D102
-        return max(0.0, self.upper - self.acceptance_rate)
+        with solver_errors():
+            return certified_gap(self.upper, self.acceptance_rate, method="optimal")
 
     @cached_property
     def chances(self) -> FloatArray:

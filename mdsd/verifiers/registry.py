@@ -10,34 +10,16 @@ from mdsd._arguments import check_name
 from mdsd._plugins import load_plugins
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers.base import Verifier
-from mdsd.verifiers.greedy import GreedyVerifier
-from mdsd.verifiers.kseq import KSeqVerifier
-from mdsd.verifiers.naive import NaiveVerifier
-from mdsd.verifiers.naive_tree import NaiveTreeVerifier
-from mdsd.verifiers.optimal import OptimalVerifier
-from mdsd.verifiers.rrs import RRSVerifier
-from mdsd.verifiers.single import SingleDraftVerifier
-from mdsd.verifiers.spechub import SpecHubVerifier
+from mdsd.verifiers.built_in import BUILT_IN
 
 __all__ = ["ENTRY_POINT_GROUP", "get_verifier", "verifier_names"]
 
 ENTRY_POINT_GROUP = "mdsd.verifiers"
 
-_BUILT_IN: tuple[type[Verifier], ...] = (
-    SingleDraftVerifier,
-    NaiveVerifier,
-    NaiveTreeVerifier,
-    RRSVerifier,
-    KSeqVerifier,
-    SpecHubVerifier,
-    GreedyVerifier,
-    OptimalVerifier,
-)
-
 
 @cache
 def _registry() -> dict[str, type[Verifier]]:
-    known = {kind.name: kind for kind in _BUILT_IN}
+    known = {kind.name: kind for kind in BUILT_IN}
     return load_plugins(ENTRY_POINT_GROUP, "verifier", Verifier, known)
 
 

@@ -156,9 +156,9 @@ def test_prompts_that_are_built_in_are_not_what_the_models_were_trained_on(folde
     pages = python_pages(embedded._TOPICS).values()
     known = set().union(*map(runs_of_tokens, pages))
     shares = {
-        prompt.place: len(known & found) / len(found)
-        for prompt in embedded_prompts().texts
-        for found in [runs_of_tokens(prompt.text)]
+        place: len(known & found) / len(found)
+        for place, text in embedded_prompts().texts.items()
+        for found in [runs_of_tokens(text)]
     }
     assert max(shares.values()) < 0.2
     printed(call("out --positions 9"))

@@ -12,9 +12,10 @@ import pytest
 import mdsd
 from mdsd import acceptance_interval
 from mdsd.testing import random_probs
-from solvers import split_tail
+from solvers import hitting, split_tail
 from solvers.hitting import prefix_hits
 
+from ..solvers.two_weights import FAULTS
 from .completions import (
     Truncated,
     bounds,
@@ -74,6 +75,29 @@ def test_completions_of_independent_drafts_lie_inside(num_models, seed):
     case = random_truncated(rng, num_models)
     found = values(case, "independent", num_models, rng, random=1)[:60]
     assert violation(case.interval("independent", num_models), found) <= 0.0
+
+
+def logs_of(law):
+    """Two laws known in full: a target all on one light token, and the draft."""
+    q = dict(enumerate(np.log(law.weights).tolist()))
+    return {len(q) - 1: 0.0}, q
+
+
+@pytest.mark.parametrize("law", FAULTS, ids=["20 draws", "64 draws"])
+def test_the_ends_meet_for_many_draws_of_two_weights(law):
+    found = acceptance_interval(*logs_of(law), draft="without_replacement", num_drafts=law.n)
+    assert found.lower <= law.hit(0, 1) <= found.upper
+    assert found.upper - found.lower < 1e-11
+
+
+def test_a_lower_end_above_the_upper_one_is_an_error(monkeypatch):
+    """Negative control: prefix hits that lose a twentieth."""
+    law = FAULTS[0]
+    monkeypatch.setattr(hitting, "prefix_hits", lambda *args: prefix_hits(*args) * 0.95)
+    with pytest.raises(
+        mdsd.SolverError, match=r"'interval'.*upper bound 0\.38\d+ is below the attained 0\.40"
+    ):
+        acceptance_interval(*logs_of(law), draft="without_replacement", num_drafts=law.n)
 
 
 # --- the check of completions can fail -----------------------------------------------------------

@@ -43,7 +43,7 @@ def some_drafts():
 DRAFTS = list(some_drafts())
 
 
-@pytest.mark.parametrize("name", [kind.label for kind in mdsd.drafts.default_kinds()])
+@pytest.mark.parametrize("name", mdsd.drafts.draft_names())
 def test_classes_are_what_they_state(name):
     found = [(kind, probs, n) for kind, probs, n in DRAFTS if kind.name == name]
     assert len(found) >= 5

@@ -15,9 +15,11 @@ from mdsd.testing import (
     enumerated_acceptance,
     random_probs,
 )
-from solvers import grouped_draws, grouped_independent
+from solvers import grouped_draws, grouped_independent, hitting
 from solvers.grouped_draws import DrawsSelection
 from solvers.grouped_independent import IndependentSelection
+
+from ..solvers.two_weights import FAULTS
 
 
 @pytest.fixture(autouse=True)
@@ -97,9 +99,14 @@ def test_the_checks_notice_a_wrong_plan(wrong):
     check_plan(plan)
     check_certificate(plan)
     if wrong == "upper":
-        vars(plan._lottery)["_cut"] = (plan.acceptance_rate - 0.02, plan._lottery.subset)
+        rate, upper = plan.acceptance_rate, plan.acceptance_rate - 0.02
+        vars(plan._lottery)["_cut"] = (upper, plan._lottery.subset)
         with pytest.raises(AssertionError):
             check_certificate(plan)
+        del plan.gap
+        message = f"the upper bound {upper!r} is below the attained {rate!r}"
+        with pytest.raises(mdsd.SolverError, match=message):
+            _ = plan.gap
     else:
         plan._group_ranks = -plan._group_ranks
         with pytest.raises(CheckFailure):
@@ -315,3 +322,44 @@ def test_as_many_draws_as_tokens(num_drafts):
     if num_drafts == 6:
         best = mdsd.OptimalVerifier(max_iterations=1000).plan(target, plan.draft)
         assert best.acceptance_rate == pytest.approx(target[:6].sum(), abs=1e-9)
+
+
+@pytest.mark.parametrize("law", FAULTS, ids=["20 draws", "64 draws"])
+class TestManyDrawsOfTwoWeights:
+    """Tokens in groups, certified token by token: a bound without replacement once too low."""
+
+    def problem(self, law):
+        rng = np.random.default_rng(law.n)
+        q = law.weights * rng.uniform(0.9, 1.1, len(law.weights))
+        target = np.full(len(q), 1e-4 / (len(q) - 1))
+        target[-1] = 1.0 - target[:-1].sum()
+        return target, WithoutReplacement(q / q.sum(), law.n)
+
+    def test_the_certificate_holds(self, law):
+        target, draft = self.problem(law)
+        plan = mdsd.OptimalVerifier().plan(target, draft)
+        assert shares_groups(plan)
+        assert 0.2 < plan.acceptance_rate <= plan.upper + 1e-12
+        assert plan.gap < 1e-3
+        assert plan.acceptance_rate <= mdsd.acceptance_bound(target, draft).value + 1e-12
+
+    def test_a_lower_bound_would_be_an_error(self, law, monkeypatch):
+        """Negative control: prefix hits that lose a twentieth."""
+        target, draft = self.problem(law)
+        hits = hitting.prefix_hits
+        monkeypatch.setattr(hitting, "prefix_hits", lambda *args: hits(*args) * 0.95)
+        plan = mdsd.OptimalVerifier().plan(target, draft)
+        with pytest.raises(mdsd.SolverError, match=r"the upper bound 0\.\d+ is below the attained"):
+            _ = plan.gap
+        with pytest.raises(mdsd.SolverError, match="is below the attained"):
+            mdsd.acceptance_bound(target, draft, method="submodular")
+
+
+def test_a_bound_below_what_the_marks_attain_is_an_error():
+    plan = mdsd.OptimalVerifier().plan([0.5, 0.3, 0.2], mdsd.WithReplacement([0.2, 0.5, 0.3], 2))
+    assert plan.gap < 1e-12
+    del plan.gap
+    plan._upper = plan.acceptance_rate - 1e-6
+    message = r"'optimal'.*0\.85999\d* is below the attained 0\.8[56]"
+    with pytest.raises(mdsd.SolverError, match=message):
+        _ = plan.gap

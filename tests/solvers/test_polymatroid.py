@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from solvers.errors import SolverFailure
 from solvers.hitting import prefix_hits
 from solvers.lp import solve_lp
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
@@ -292,3 +293,17 @@ def test_target_is_not_modified():
     first = np.arange(len(target))
     first.setflags(write=False)
     assert minimum_norm_lottery(target, drafted.hits, first, np.ones_like(target)).gap <= 1e-9
+
+
+def test_hits_that_fall_from_order_to_order_are_no_certificate():
+    """Negative control: the first order attains more than the second allows."""
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
+    shares = iter([1.0, 0.1, 0.1, 0.1])
+
+    def hits(order):
+        missed = 1.0 - np.concatenate([[0.0], np.cumsum(q[order])])
+        return (1.0 - missed.clip(0.0) ** 2) * next(shares)
+
+    message = r"^minimum-norm point failed: the upper bound 0\.1\d* is below the attained 0\.[4-8]"
+    with pytest.raises(SolverFailure, match=message):
+        minimum_norm_lottery(p, hits, np.array([1, 2, 0]), np.ones(3))

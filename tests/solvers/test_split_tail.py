@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from solvers.hitting import prefix_hits
 from solvers.split_tail import prefix_hits_beside_split_tail
+
+from .two_weights import FAULTS, family
 
 
 def with_parts(weights: np.ndarray, tail: float, parts: int, n: int) -> np.ndarray:
@@ -33,6 +36,17 @@ def test_ever_more_parts_converge_from_above(seed, n):
     assert above[0] > above[1] > above[2]
     # The distance is that of first order in the size of the parts.
     assert above[2] == pytest.approx(above[1] / 100, rel=0.1, abs=1e-13)
+
+
+@pytest.mark.parametrize("law", [*FAULTS, *family(0, 20, 16), *family(1, 20, 64)], ids=str)
+def test_a_tail_beside_equal_tokens(law):
+    """Against a chain in whole numbers, where as many tokens as are drawn are all but certain."""
+    chain = replace(law, split=True)
+    weights = law.weights[: law.heavy]
+    found = prefix_hits_beside_split_tail(weights, float(law.weights[law.heavy :].sum()), law.n)
+    for length in {1, law.heavy // 2, law.heavy} - {0}:
+        assert found[length] == pytest.approx(chain.hit(length, 0), rel=1e-12, abs=0)
+    assert law.light > 300 or law.hit(law.heavy, 0) > chain.hit(law.heavy, 0) * (1.0 - 1e-15)
 
 
 def test_one_lump_is_noticed():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from solvers import grouped_draws
+from solvers.errors import SolverFailure
 from solvers.grouped_draws import GroupedDraws, refined_draws
 from solvers.grouped_independent import GroupedIndependent, refined_independent
 from solvers.groups import TokenGroups
@@ -332,3 +333,19 @@ class TestRefinement:
         found = search()
         assert len(found.groups) == 8
         assert found.gap > 1e-3
+
+
+@pytest.mark.parametrize("limit", [None, 100])
+def test_token_hits_below_those_of_the_groups_are_no_certificate(limit):
+    """Negative control: a tenth less than the chance that a prefix of the tokens is hit."""
+    case = problem("draws", KINDS[0])
+    found = find_token_lottery(case.target, case.hits, case.laws)
+    assert found.gap >= 0.0
+
+    def search():
+        hits = lambda order: case.hits(order) * 0.9  # noqa: E731
+        return find_token_lottery(case.target, hits, case.laws, max_iterations=limit).gap
+
+    message = r"^order lottery failed: the upper bound 0\.\d+ is below the attained 0\.\d+"
+    with pytest.raises(SolverFailure, match=message):
+        search()

@@ -13,12 +13,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TwoWeights:
-    """So many heavy tokens, and behind them so many light ones, in draws of n."""
+    """So many heavy tokens, and behind them so many light ones, in draws of n.
+
+    Where the light ones are `split`, without end, what is drawn of them leaves as much.
+    """
 
     n: int
     heavy: int
     light: int
     ratio: float
+    split: bool = False
 
     @property
     def weights(self) -> np.ndarray:
@@ -39,10 +43,11 @@ class TwoWeights:
         for drawn in range(self.n):
             after: dict[int, int] = {}
             for k, miss in misses.items():
-                left = (self.heavy - k) * heavier + (self.light - drawn + k) * lighter
+                gone = 0 if self.split else drawn - k
+                left = (self.heavy - k) * heavier + (self.light - gone) * lighter
                 ways = (
                     (k + 1, (self.heavy - heavy - k) * heavier),
-                    (k, (self.light - light - drawn + k) * lighter),
+                    (k, (self.light - light - gone) * lighter),
                 )
                 for state, mass in ways:
                     if mass > 0:

@@ -227,7 +227,9 @@ def test_instances_reach_everywhere():
 
 # --- reports -------------------------------------------------------------------------------------
 
-PROBLEM = fuzz.Problem([0.5, 0.5], DraftRecipe(mdsd.WithReplacement, ([0.25, 0.75], 2)))
+PROBLEM = fuzz.Problem(
+    "with_replacement", [0.5, 0.5], DraftRecipe(mdsd.WithReplacement, ([0.25, 0.75], 2))
+)
 
 
 def test_snippets_run():
@@ -253,7 +255,7 @@ def test_report_fails_beyond_the_tolerance(deviation):
 
 
 def test_report_keeps_the_shortest_failure_of_a_kind():
-    longer = fuzz.Problem([0.5, 0.25, 0.25], PROBLEM.recipe)
+    longer = fuzz.Problem("with_replacement", [0.5, 0.25, 0.25], PROBLEM.recipe)
     for order in ([PROBLEM, longer], [longer, PROBLEM]):
         report = fuzz.Report()
         for problem in order:

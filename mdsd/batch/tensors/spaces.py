@@ -12,6 +12,7 @@ from mdsd._typing import AnyArray
 from mdsd.errors import InvalidDistributionError, MdsdError
 
 __all__ = [
+    "Located",
     "Space",
     "check_device",
     "device_space",
@@ -105,10 +106,7 @@ def space_of(values: Any) -> Space:
 
 def device_space(values: Any) -> Space | None:
     """Find out where an argument lives; None for the host, where numpy reads it."""
-    if not is_tensor(values):
-        return None
-    space = space_of(values)
-    return None if space.on_host else space
+    return Located.of(values).device
 
 
 def _is_host(device: Any) -> bool:
@@ -119,12 +117,46 @@ def _is_host(device: Any) -> bool:
 
 def to_host(values: Any) -> Any:
     """Copy a tensor to the host, in the kind it has; anything else is given back."""
-    if device_space(values) is None:
-        return values
-    from array_api_compat import to_device
+    return Located.of(values).on_host()
 
-    default = space_of(values).xp.__array_namespace_info__().default_device()
-    return to_device(values, default if _is_host(default) else "cpu")
+
+@dataclass(frozen=True, eq=False)
+class Located:
+    """An argument of a batch call, and where it lives: asked once.
+
+    Attributes
+    ----------
+    values : object
+        The argument.
+    home : Space or None
+        Of a tensor; None for anything that numpy reads.
+    """
+
+    values: Any
+    home: Space | None
+
+    @classmethod
+    def of(cls, values: Any) -> Located:
+        """Find out where an argument lives."""
+        return cls(values, space_of(values) if is_tensor(values) else None)
+
+    @property
+    def device(self) -> Space | None:
+        """Where it lives, if that is not the host."""
+        return None if self.home is None or self.home.on_host else self.home
+
+    def on_host(self) -> Any:
+        """Copy it to the host, in the kind it has, unless it is there."""
+        if self.device is None:
+            return self.values
+        from array_api_compat import to_device
+
+        default = self.device.xp.__array_namespace_info__().default_device()
+        return to_device(self.values, default if _is_host(default) else "cpu")
+
+    def answer(self, values: AnyArray) -> Any:
+        """Send what was computed on the host to where the argument came from, in its kind."""
+        return values if self.home is None else self.home.send(values)
 
 
 def dtype_name(values: Any) -> str:
@@ -139,7 +171,7 @@ def is_whole(values: Any) -> bool:
 
 def check_device(
     name: str,
-    values: Any,
+    given: Located,
     owner: str,
     space: Space | None,
     *,
@@ -151,7 +183,7 @@ def check_device(
     ----------
     name : str
         What to call the argument in an error.
-    values : object
+    given : Located
         The argument.
     owner : str
         Name of the argument whose device counts.
@@ -165,7 +197,7 @@ def check_device(
         Of the class given, naming both devices; or if a tensor on a device requires a gradient,
         is not dense, or has no memory. On the host that is for numpy to say.
     """
-    own = device_space(values)
+    own, values = given.device, given.values
     if own != space:
         places = (str(place.device) if place else "the host" for place in (own, space))
         raise error(

@@ -6,20 +6,13 @@ import os
 import re
 from pathlib import Path
 
-from mdsd._files import path_name
+from mdsd._arguments import shown
+from mdsd._files import os_errors, path_name
 from mdsd.datasets.captures.header import CaptureHeader, header_from_json
 from mdsd.datasets.captures.shards import Shard, open_shard
 from mdsd.errors import InvalidArgumentError
 
-__all__ = [
-    "HEADER_NAME",
-    "is_capture",
-    "is_shard",
-    "is_temporary",
-    "open_shards",
-    "read_header",
-    "shard_path",
-]
+__all__ = ["HEADER_NAME", "check_folder", "is_capture", "open_shards", "read_header", "shard_path"]
 
 HEADER_NAME = "capture.json"
 
@@ -43,14 +36,31 @@ def is_capture(folder: str | os.PathLike[str]) -> bool:
     return os.path.isfile(Path(folder) / HEADER_NAME)
 
 
-def is_temporary(path: Path) -> bool:
-    """Tell whether a file is what a writer left that was killed."""
-    return _TEMPORARY.fullmatch(path.name) is not None
+def check_folder(folder: Path) -> list[Path]:
+    """Refuse what cannot become the folder of a capture.
 
+    Returns
+    -------
+    list of path
+        What a writer left there that was killed.
 
-def is_shard(path: Path) -> bool:
-    """Tell whether a file has the name of a shard."""
-    return _SHARD.fullmatch(path.name) is not None
+    Raises
+    ------
+    InvalidArgumentError
+        If there is something else in its place, or in it.
+    """
+    with os_errors(folder, "cannot be a folder: ") as where:
+        if folder.exists() and not folder.is_dir():
+            raise InvalidArgumentError(f"{where}: cannot be a folder: there is a file of that name")
+        found = sorted(folder.iterdir()) if folder.exists() else []
+    shards = [path for path in found if _SHARD.fullmatch(path.name)]
+    leftovers = [path for path in found if _TEMPORARY.fullmatch(path.name)]
+    for path in found:
+        if path.name != HEADER_NAME and path not in shards and path not in leftovers:
+            raise InvalidArgumentError(f"{where}: holds {shown(path.name)}, no part of a capture")
+    if shards and not (folder / HEADER_NAME).exists():
+        raise InvalidArgumentError(f"{where}: holds shards but no {HEADER_NAME}")
+    return leftovers
 
 
 def read_header(folder: Path) -> CaptureHeader:
@@ -62,18 +72,14 @@ def read_header(folder: Path) -> CaptureHeader:
         If the folder or the file is missing, or the file is something else.
     """
     path = folder / HEADER_NAME
-    if not os.path.isdir(folder):
-        reason = "Not a directory" if os.path.exists(folder) else "No such file or directory"
-        raise InvalidArgumentError(f"{path_name(folder)}: {reason}")
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+    with os_errors(folder) as name:
+        os.scandir(folder).close()  # there, and a folder
+    if not os.path.lexists(path):
         raise InvalidArgumentError(
-            f"{path_name(folder)}: is a directory without {HEADER_NAME}; `mdsd capture` writes one"
-        ) from None
-    except OSError as error:
-        raise InvalidArgumentError(f"{path_name(path)}: {error.strerror}") from None
-    return header_from_json(content, path_name(path))
+            f"{name}: is a directory without {HEADER_NAME}; `mdsd capture` writes one"
+        )
+    with os_errors(path) as name:
+        return header_from_json(path.read_bytes(), name)
 
 
 def open_shards(folder: Path, header: CaptureHeader) -> tuple[Shard, ...]:
@@ -84,10 +90,8 @@ def open_shards(folder: Path, header: CaptureHeader) -> tuple[Shard, ...]:
     InvalidArgumentError, InvalidDistributionError
         As `open_shard`, or if a shard is missing.
     """
-    try:
-        found = {path.name for path in folder.iterdir() if is_shard(path)}
-    except OSError as error:
-        raise InvalidArgumentError(f"{path_name(folder)}: {error.strerror}") from None
+    with os_errors(folder):
+        found = {path.name for path in folder.iterdir() if _SHARD.fullmatch(path.name)}
     shards: list[Shard] = []
     first_position = 0
     for number in range(len(found)):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from mdsd._arguments import check_whole, one_line, read_json_object, shown
@@ -16,7 +15,6 @@ from mdsd.errors import InvalidArgumentError
 __all__ = ["CaptureHeader", "check_same_header", "header_from_json", "header_to_json"]
 
 _FORMAT = {"format": "mdsd capture", "format_version": 1}
-_FIELDS = ("target", "draft_models", "vocab_size", "tokenizer_hash", "top_k", "provenance")
 
 
 @dataclass(frozen=True)
@@ -69,22 +67,21 @@ class CaptureHeader(FrozenArrays):
                 f"draft_models is {shown(given)}; expected a tuple of names, not empty"
             )
         check_model_names("draft_models", given)
-        vocab_size = check_whole("vocab_size", self.vocab_size, 1)
-        top_k = self.top_k
-        if top_k is not None:
-            top_k = check_whole("top_k", top_k, 1, otherwise=" or None")
-        object.__setattr__(self, "draft_models", tuple(given))
-        object.__setattr__(self, "vocab_size", vocab_size)
-        object.__setattr__(self, "top_k", top_k)
-        provenance = MappingProxyType(read_json_object("provenance", self.provenance))
-        object.__setattr__(self, "provenance", provenance)
+        read: dict[str, Any] = {
+            "draft_models": tuple(given),
+            "vocab_size": check_whole("vocab_size", self.vocab_size, 1),
+        }
+        if self.top_k is not None:
+            read["top_k"] = check_whole("top_k", self.top_k, 1, otherwise=" or None")
+        read["provenance"] = read_json_object("provenance", self.provenance)
+        self.__dict__.update(read)
+        super().__post_init__()
 
 
 def header_to_json(header: CaptureHeader) -> str:
     """Write a header so that equal ones are the same text."""
-    fields = {name: getattr(header, name) for name in _FIELDS}
-    fields["provenance"] = dict(header.provenance)
-    return json.dumps({**_FORMAT, **fields}, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    described = {**_FORMAT, **vars(header), "provenance": dict(header.provenance)}
+    return json.dumps(described, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def header_from_json(text: str | bytes, where: str) -> CaptureHeader:
@@ -96,22 +93,23 @@ def header_from_json(text: str | bytes, where: str) -> CaptureHeader:
         If it is anything else; `where` begins the message.
     """
     try:
-        fields = json.loads(text)
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:  # not JSON, or not even text
         reason = one_line(error)
         raise InvalidArgumentError(f"{where}: is not the JSON of a capture: {reason}") from None
-    if not isinstance(fields, dict) or fields.get("format") != _FORMAT["format"]:
+    if not isinstance(found, dict) or found.get("format") != _FORMAT["format"]:
         raise InvalidArgumentError(f"{where}: is not the JSON of a capture")
-    if fields.get("format_version") != _FORMAT["format_version"]:
+    version, expected = found.get("format_version"), _FORMAT["format_version"]
+    if version != expected:
         raise InvalidArgumentError(
-            f"{where}: format_version is {shown(fields.get('format_version'))}; "
-            f"expected {_FORMAT['format_version']}"
+            f"{where}: format_version is {shown(version)}; expected {expected}"
         )
-    missing = [name for name in _FIELDS if name not in fields]
-    if missing:
-        raise InvalidArgumentError(f"{where}: {missing[0]} is missing")
+    names = [field.name for field in fields(CaptureHeader)]
+    for name in names:
+        if name not in found:
+            raise InvalidArgumentError(f"{where}: {name} is missing")
     try:
-        return CaptureHeader(**{name: fields[name] for name in _FIELDS})
+        return CaptureHeader(**{name: found[name] for name in names})
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{where}: {error}") from None
 
@@ -124,8 +122,8 @@ def check_same_header(found: CaptureHeader, expected: CaptureHeader, where: str,
     InvalidArgumentError
         With both values.
     """
-    for name in _FIELDS:
-        here, there = getattr(found, name), getattr(expected, name)
+    for name, there in vars(expected).items():
+        here = getattr(found, name)
         if here != there:
             raise InvalidArgumentError(
                 f"{where}: {name} is {_written(here)}, but {_written(there)} in {of}"

@@ -8,18 +8,16 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
+from operator import itemgetter
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from mdsd._files import as_path, path_name
-from mdsd._frozen import frozen
-from mdsd._typing import FloatArray
 from mdsd.datasets.captures.folder import open_shards, read_header
 from mdsd.datasets.captures.header import CaptureHeader, header_to_json
-from mdsd.datasets.captures.rows import CaptureRows, padded_ids, padded_logprobs, select
+from mdsd.datasets.captures.rows import CaptureRows, logprob_columns, mass_columns, padded, select
 from mdsd.datasets.captures.shards import Shard, read_group
 from mdsd.datasets.dataset import Dataset
 from mdsd.errors import InvalidArgumentError
@@ -56,15 +54,8 @@ class Capture:
     @property
     def provenance(self) -> dict[str, Any]:
         """What the header says, with its own provenance beside the rest."""
-        header = self.header
-        return {
-            **header.provenance,
-            "target": header.target,
-            "draft_models": list(header.draft_models),
-            "vocab_size": header.vocab_size,
-            "tokenizer_hash": header.tokenizer_hash,
-            "top_k": header.top_k,
-        }
+        described = {**vars(self.header), "draft_models": list(self.draft_models)}
+        return {**described.pop("provenance"), **described}
 
     @cached_property
     def blocks(self) -> tuple[tuple[int, int], ...]:
@@ -103,13 +94,12 @@ class Capture:
             If a shard has changed, cannot be read or holds something other than laws; the file,
             the column, the row in it and the value are named.
         """
-        starts = [first for first, _ in self.blocks]
         parts = []
-        for block in range(bisect_right(starts, start) - 1, len(starts)):
-            first, last = self.blocks[block]
+        for block in range(bisect_right(self.blocks, start, key=itemgetter(1)), len(self.blocks)):
+            (first, last), (shard, group) = self.blocks[block], self._places[block]
             if first >= stop:
                 break
-            rows = self._read_block(block)
+            rows = read_group(shard, group, self.header)
             parts.append(select(rows, max(start, first) - first, min(stop, last) - first))
         return self._dataset(parts)
 
@@ -120,28 +110,23 @@ class Capture:
             (shard, group) for shard in self.shards for group in range(len(shard.group_sizes))
         )
 
-    def _read_block(self, block: int) -> CaptureRows:
-        shard, group = self._places[block]
-        return read_group(shard, group, self.header)
-
     def _dataset(self, parts: list[CaptureRows]) -> Dataset:
-        names = self.header.draft_models
-
-        def kept_mass(model: int) -> FloatArray:
-            return frozen(np.concatenate([rows.kept_masses[model] for rows in parts]))
-
+        names = self.draft_models
+        logits, *draft_logits = (
+            padded(parts, column, np.float64(-np.inf)) for column in logprob_columns(len(names))
+        )
+        masses, *draft_masses = (
+            np.concatenate([rows.columns[column] for rows in parts])
+            for column in mass_columns(len(names))
+        )
         return Dataset(
             name=self.folder.resolve().name,
-            target_logits=padded_logprobs(parts, 0),
-            draft_logits=MappingProxyType(
-                {name: padded_logprobs(parts, model) for model, name in enumerate(names, start=1)}
-            ),
-            token_ids=padded_ids(parts),
-            target_kept_mass=kept_mass(0),
-            draft_kept_mass=MappingProxyType(
-                {name: kept_mass(model) for model, name in enumerate(names, start=1)}
-            ),
-            provenance=MappingProxyType(self.provenance),
+            target_logits=logits,
+            draft_logits=dict(zip(names, draft_logits, strict=True)),
+            token_ids=padded(parts, "token_ids", np.int64(-1)),
+            target_kept_mass=masses,
+            draft_kept_mass=dict(zip(names, draft_masses, strict=True)),
+            provenance=self.provenance,
             target_kind="logits",
             draft_kind="logits",
         )

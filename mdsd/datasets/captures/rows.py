@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mdsd._arguments import row_name
-from mdsd._frozen import frozen
-from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
-from mdsd.errors import InvalidArgumentError, InvalidDistributionError
+from mdsd._typing import AnyArray, BoolArray, IntArray
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
 
 __all__ = [
     "CaptureRows",
     "check_rows",
+    "is_list",
     "logprob_columns",
     "mass_columns",
-    "padded_ids",
-    "padded_logprobs",
+    "padded",
     "select",
 ]
 
@@ -36,26 +34,23 @@ class CaptureRows:
 
     Attributes
     ----------
-    text, token : ndarray of int64, shape (N,)
-        Which text, and the number of the last token of the context in it.
     offsets : ndarray of int64, shape (N + 1,)
         From 0 to the length of the flat arrays.
-    token_ids : ndarray of int32 or int64, flat
-    logprobs : tuple of ndarray of float32, flat
-        Of the target and of each draft model.
-    kept_masses : tuple of ndarray of float64, shape (N,)
-        The same order.
+    columns : mapping of str to ndarray
+        By the names of `mdsd.datasets.captures`, with or without the number of the position: shape
+        (N,), and flat those of lists.
     """
 
-    text: IntArray
-    token: IntArray
     offsets: IntArray
-    token_ids: NDArray[np.int32] | IntArray
-    logprobs: tuple[NDArray[np.float32], ...]
-    kept_masses: tuple[FloatArray, ...]
+    columns: Mapping[str, AnyArray]
 
     def __len__(self) -> int:
-        return len(self.text)
+        return len(self.offsets) - 1
+
+
+def is_list(column: str) -> bool:
+    """Tell whether a column holds a list in each row."""
+    return column == "token_ids" or "_logprobs" in column
 
 
 def logprob_columns(num_drafts: int) -> tuple[str, ...]:
@@ -81,16 +76,13 @@ def mass_columns(num_drafts: int) -> tuple[str, ...]:
 
 
 def select(rows: CaptureRows, start: int, stop: int) -> CaptureRows:
-    """Take rows ``start`` to ``stop``, without a copy of the flat arrays."""
+    """Take rows ``start`` to ``stop``, without a copy of the columns."""
     first, last = rows.offsets[start], rows.offsets[stop]
-    return CaptureRows(
-        text=rows.text[start:stop],
-        token=rows.token[start:stop],
-        offsets=rows.offsets[start : stop + 1] - first,
-        token_ids=rows.token_ids[first:last],
-        logprobs=tuple(values[first:last] for values in rows.logprobs),
-        kept_masses=tuple(masses[start:stop] for masses in rows.kept_masses),
-    )
+    columns = {
+        name: values[first:last] if is_list(name) else values[start:stop]
+        for name, values in rows.columns.items()
+    }
+    return CaptureRows(rows.offsets[start : stop + 1] - first, columns)
 
 
 # --- checks --------------------------------------------------------------------------------------
@@ -117,7 +109,15 @@ def check_rows(rows: CaptureRows, vocab_size: int, where: str, first_row: int = 
     InvalidArgumentError
         If token ids do not rise or are out of range, or a kept mass is, or a number of a text.
     """
-    _Checks(rows, vocab_size, where, first_row).run()
+    checks = _Checks(rows, vocab_size, where, first_row)
+    for column in ("text", "token"):
+        checks.refuse(column, rows.columns[column] < 0, "expected a number >= 0")
+    for row in _first(np.diff(rows.offsets) == 0):
+        raise InvalidDistributionError(f"{checks.name('token_ids', row)} is empty")
+    checks.check_ids()
+    num_drafts = sum(map(is_list, rows.columns)) - 2
+    for law in zip(logprob_columns(num_drafts), mass_columns(num_drafts), strict=True):
+        checks.check_law(*law)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,82 +127,59 @@ class _Checks:
     where: str
     first_row: int
 
-    def run(self) -> None:
-        rows = self.rows
-        for column, numbers in (("text", rows.text), ("token", rows.token)):
-            for row in _first(numbers < 0):
-                raise InvalidArgumentError(
-                    f"{self._row(column, row)} is {numbers[row]}; expected a number >= 0"
-                )
-        for row in _first(np.diff(rows.offsets) == 0):
-            raise InvalidDistributionError(f"{self._row('token_ids', row)} is empty")
-        self._check_ids()
-        num_drafts = len(rows.logprobs) - 1
-        columns = zip(
-            logprob_columns(num_drafts),
-            rows.logprobs,
-            mass_columns(num_drafts),
-            rows.kept_masses,
-            strict=True,
-        )
-        for logprob_column, values, mass_column, masses in columns:
-            self._check_masses(mass_column, masses)
-            self._check_logprobs(logprob_column, values, mass_column, masses)
-
-    def _check_ids(self) -> None:
-        ids, starts = self.rows.token_ids, self.rows.offsets[:-1]
+    def check_ids(self) -> None:
+        ids, starts = self.rows.columns["token_ids"], self.rows.offsets[:-1]
         rising = ids[1:] > ids[:-1]
         rising[starts[1:] - 1] = True  # from one row to the next
         for place in _first(~rising):
-            row, index = self._find(place + 1)
-            problem = f"index {index} is {ids[place + 1]} after {ids[place]}"
-            raise InvalidArgumentError(
-                f"{self._row('token_ids', row)}: {problem}; expected ascending ids"
-            )
-        ends = self.rows.offsets[1:] - 1
-        for out in (starts[ids[starts] < 0], ends[ids[ends] >= self.vocab_size]):
-            for place in out[:1]:
-                row, index = self._find(place)
-                raise InvalidArgumentError(
-                    f"{self._row('token_ids', row)}: index {index} is {ids[place]}; "
-                    f"expected ids from 0 to {self.vocab_size - 1}"
-                )
+            problem = f"{self.at('token_ids', place + 1)} is {ids[place + 1]} after {ids[place]}"
+            raise InvalidArgumentError(f"{problem}; expected ascending ids")
+        outside = np.zeros(len(ids), dtype=np.bool_)
+        for ends in (starts, self.rows.offsets[1:] - 1):
+            outside[ends] |= (ids[ends] < 0) | (ids[ends] >= self.vocab_size)
+        self.refuse("token_ids", outside, f"expected ids from 0 to {self.vocab_size - 1}")
 
-    def _check_masses(self, column: str, masses: FloatArray) -> None:
-        for row in _first(~((masses >= 0.0) & (masses <= MOST_MASS))):
-            raise InvalidArgumentError(
-                f"{self._row(column, row)} is {float(masses[row])!r}; expected a mass in [0, 1]"
-            )
-
-    def _check_logprobs(
-        self, column: str, values: NDArray[np.float32], mass_column: str, stated: FloatArray
-    ) -> None:
+    def check_law(self, logprob_column: str, mass_column: str) -> None:
+        values, stated = self.rows.columns[logprob_column], self.rows.columns[mass_column]
+        outside = ~((stated >= 0.0) & (stated <= MOST_MASS))
+        self.refuse(mass_column, outside, "expected a mass in [0, 1]")
         if not values.max() <= MOST_LOGPROB:  # NaN is not
-            for place in _first(~(values <= MOST_LOGPROB)):
-                row, index = self._find(place)
-                raise InvalidDistributionError(
-                    f"{self._row(column, row)}: index {index} is {values[place]!s}; "
-                    "log-probabilities are at most 0"
-                )
+            expected = "log-probabilities are at most 0"
+            above = ~(values <= MOST_LOGPROB)
+            self.refuse(logprob_column, above, expected, InvalidDistributionError)
         starts = self.rows.offsets[:-1]
         found = np.add.reduceat(np.exp(values), starts, dtype=np.float64)
         for row in _first((found == 0.0) & (np.maximum.reduceat(values, starts) == -np.inf)):
             raise InvalidDistributionError(
-                f"{self._row(column, row)} has empty support: every log-probability is -inf"
+                f"{self.name(logprob_column, row)} has empty support: every log-probability is -inf"
             )
         for row in _first(np.abs(found - stated) > MASS_TOLERANCE):
             raise InvalidDistributionError(
-                f"{self._row(column, row)} has mass {found[row]:.6g}, "
+                f"{self.name(logprob_column, row)} has mass {found[row]:.6g}, "
                 f"but {mass_column} is {stated[row]:.6g}"
             )
 
-    def _row(self, column: str, row: int) -> str:
-        return f"{self.where}: {row_name(column, [self.first_row + row])}"
+    def refuse(
+        self,
+        column: str,
+        wrong: BoolArray,
+        expected: str,
+        error: type[MdsdError] = InvalidArgumentError,
+    ) -> None:
+        """Refuse a column that is wrong somewhere, naming the first such place and its value."""
+        for place in _first(wrong):
+            value = self.rows.columns[column][place]
+            raise error(f"{self.at(column, place)} is {value!s}; {expected}")
 
-    def _find(self, place: int) -> tuple[int, int]:
-        """Find the row of a place in the flat arrays, and the index in it."""
+    def at(self, column: str, place: int) -> str:
+        """Name a place in a column: its row and, in a list, the index."""
+        if not is_list(column):
+            return self.name(column, place)
         row = int(np.searchsorted(self.rows.offsets, place, side="right")) - 1
-        return row, int(place - self.rows.offsets[row])
+        return f"{self.name(column, row)}: index {place - self.rows.offsets[row]}"
+
+    def name(self, column: str, row: int) -> str:
+        return f"{self.where}: {row_name(column, [self.first_row + row])}"
 
 
 def _first(bad: BoolArray) -> Iterator[int]:
@@ -214,33 +191,14 @@ def _first(bad: BoolArray) -> Iterator[int]:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def padded_ids(parts: Sequence[CaptureRows]) -> IntArray:
-    """Set rows under each other: shape (N, K), -1 after the end of a row."""
-    table = np.full(_shape(parts), -1, dtype=np.int64)
-    _fill(table, parts, [rows.token_ids for rows in parts])
-    return frozen(table)
-
-
-def padded_logprobs(parts: Sequence[CaptureRows], model: int) -> FloatArray:
-    """Set the log-probabilities of one model under each other, -inf after the end of a row."""
-    table = np.full(_shape(parts), -np.inf)
-    _fill(table, parts, [rows.logprobs[model] for rows in parts])
-    return frozen(table)
-
-
-def _shape(parts: Sequence[CaptureRows]) -> tuple[int, int]:
-    longest = max(int(np.diff(rows.offsets).max()) for rows in parts)
-    return sum(map(len, parts)), longest
-
-
-def _fill(
-    table: NDArray[np.float64] | IntArray,
-    parts: Sequence[CaptureRows],
-    flat: Sequence[AnyArray],
-) -> None:
-    columns = np.arange(table.shape[1])
+def padded(parts: Sequence[CaptureRows], column: str, filling: np.int64 | np.float64) -> AnyArray:
+    """Set the lists of rows under each other, shape (N, K), filled up after the end of each."""
+    lengths = [np.diff(rows.offsets) for rows in parts]
+    longest = max(int(found.max()) for found in lengths)
+    table = np.full((sum(map(len, parts)), longest), filling)
+    places = np.arange(longest)
     stop = 0
-    for rows, values in zip(parts, flat, strict=True):
+    for rows, found in zip(parts, lengths, strict=True):
         start, stop = stop, stop + len(rows)
-        inside = columns < np.diff(rows.offsets)[:, np.newaxis]
-        table[start:stop][inside] = values
+        table[start:stop][places < found[:, np.newaxis]] = rows.columns[column]
+    return table

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from mdsd._arguments import one_line, row_name
-from mdsd._files import new_file, path_name
+from mdsd._files import new_file, os_errors, path_name
 from mdsd._typing import AnyArray, IntArray
 from mdsd.datasets.captures.header import (
     CaptureHeader,
@@ -25,8 +25,10 @@ from mdsd.datasets.captures.header import (
 from mdsd.datasets.captures.rows import (
     CaptureRows,
     check_rows,
+    is_list,
     logprob_columns,
     mass_columns,
+    select,
 )
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
 
@@ -83,8 +85,10 @@ def write_shard(path: Path, rows: CaptureRows, header: CaptureHeader, first_posi
     import pyarrow.parquet as pq
 
     num_drafts = len(header.draft_models)
-    columns = _columns(rows, first_position)
-    metadata = {_HEADER_KEY: header_to_json(header), _CONTENT_KEY: _digest(rows, columns)}
+    position = np.arange(first_position, first_position + len(rows), dtype=np.int64)
+    ids = rows.columns["token_ids"].astype(np.int32, copy=False)
+    rows = replace(rows, columns={"position": position, **rows.columns, "token_ids": ids})
+    metadata = {_HEADER_KEY: header_to_json(header), _CONTENT_KEY: _digest(rows)}
     schema = _schema(num_drafts).with_metadata(metadata)
     options = {
         "compression": "zstd",
@@ -98,29 +102,16 @@ def write_shard(path: Path, rows: CaptureRows, header: CaptureHeader, first_posi
     }
     with new_file(path) as stream, pq.ParquetWriter(stream, schema, **options) as writer:
         for start, stop in _groups(rows.offsets):
-            first, last = rows.offsets[start], rows.offsets[stop]
-            offsets = pa.array((rows.offsets[start : stop + 1] - first).astype(np.int32))
+            group = select(rows, start, stop)
+            offsets = pa.array(group.offsets.astype(np.int32))
             arrays = [
-                pa.ListArray.from_arrays(offsets, pa.array(values[first:last]), type=field.type)
-                if pa.types.is_list(field.type)
-                else pa.array(values[start:stop])
-                for field, values in zip(schema, columns.values(), strict=True)
+                pa.ListArray.from_arrays(offsets, pa.array(values), type=schema.field(name).type)
+                if is_list(name)
+                else pa.array(values)
+                for name, values in group.columns.items()
             ]
             table = pa.Table.from_arrays(arrays, schema=schema)
             writer.write_table(table, row_group_size=stop - start)
-
-
-def _columns(rows: CaptureRows, first_position: int) -> dict[str, AnyArray]:
-    """Give the columns by their names; those of lists are flat."""
-    num_drafts = len(rows.logprobs) - 1
-    return {
-        "position": np.arange(first_position, first_position + len(rows), dtype=np.int64),
-        "text": rows.text,
-        "token": rows.token,
-        "token_ids": rows.token_ids.astype(np.int32, copy=False),
-        **dict(zip(logprob_columns(num_drafts), rows.logprobs, strict=True)),
-        **dict(zip(mass_columns(num_drafts), rows.kept_masses, strict=True)),
-    }
 
 
 def _schema(num_drafts: int) -> Any:
@@ -140,10 +131,10 @@ def _schema(num_drafts: int) -> Any:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
 
 
-def _digest(rows: CaptureRows, columns: Mapping[str, AnyArray]) -> str:
+def _digest(rows: CaptureRows) -> str:
     """SHA-256 of what a shard holds, so that no two differ in their pages only."""
     digest = hashlib.sha256()
-    for values in (rows.offsets, *columns.values()):
+    for values in (rows.offsets, *rows.columns.values()):
         digest.update(np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<")).data)
     return digest.hexdigest()
 
@@ -174,7 +165,13 @@ def open_shard(path: Path, header: CaptureHeader, first_position: int) -> Shard:
     where = path_name(path)
     size, footer = _footer(path)
     with _opened(path) as file:
-        _check_header(file.metadata.metadata or {}, header, where)
+        metadata = file.metadata.metadata or {}
+        if _HEADER_KEY not in metadata:
+            raise InvalidArgumentError(
+                f"{where}: is not a shard of a capture: it has no mdsd.header"
+            )
+        found = header_from_json(metadata[_HEADER_KEY], where)
+        check_same_header(found, header, where, "the capture")
         _check_schema(file.schema_arrow, len(header.draft_models), where)
         groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
         num_rows = file.metadata.num_rows
@@ -204,50 +201,37 @@ def read_group(shard: Shard, group: int, header: CaptureHeader) -> CaptureRows:
     where = path_name(shard.path)
     if _footer(shard.path) != (shard.size, shard.footer):
         raise InvalidArgumentError(f"{where}: has changed since it was opened")
-    num_drafts = len(header.draft_models)
+    names = _schema(len(header.draft_models)).names
     with _opened(shard.path) as file:
-        schema = _schema(num_drafts)
-        table = file.read_row_group(group, columns=schema.names, use_threads=False)
+        table = file.read_row_group(group, columns=names, use_threads=False)
     first_row, num_rows = sum(shard.group_sizes[:group]), shard.group_sizes[group]
-    flat: dict[str, AnyArray] = {}
-    flat["token_ids"], offsets = _lists(table.column("token_ids"), where, "token_ids")
-    for field in schema:
-        column = table.column(field.name)
-        if not _is_list(field.type):
-            flat[field.name] = _numbers(column, where, field.name)
-        elif field.name != "token_ids":
-            flat[field.name], found = _lists(column, where, field.name)
+    columns: dict[str, AnyArray] = {}
+    columns["token_ids"], offsets = _lists(table.column("token_ids"), where, "token_ids")
+    for name in names:
+        if not is_list(name):
+            columns[name] = _numbers(table.column(name), where, name)
+        elif name != "token_ids":
+            columns[name], found = _lists(table.column(name), where, name)
             if not np.array_equal(found, offsets):
-                _refuse_lengths(offsets, found, field.name, where, first_row)
-    _check_position(flat["position"], shard.first_position + first_row, num_rows, where)
-    rows = CaptureRows(
-        text=flat["text"],
-        token=flat["token"],
-        offsets=offsets,
-        token_ids=flat["token_ids"],
-        logprobs=tuple(flat[column] for column in logprob_columns(num_drafts)),
-        kept_masses=tuple(flat[column] for column in mass_columns(num_drafts)),
-    )
+                _refuse_lengths(offsets, found, name, where, first_row)
+    _check_position(columns["position"], shard.first_position + first_row, num_rows, where)
+    rows = CaptureRows(offsets, columns)
     check_rows(rows, header.vocab_size, where, first_row)
     return rows
 
 
 def _footer(path: Path) -> tuple[int, str]:
     """Size of a file, and SHA-256 of its footer."""
-    where = path_name(path)
-    try:
-        with path.open("rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(size - 8, 0))
-            length, magic = struct.unpack("<I4s", stream.read(8).rjust(8, b"\0"))
-            if magic != _MAGIC or length + 12 > size:
-                raise InvalidDistributionError(
-                    f"{where}: cannot be read: is cut short or not a parquet file"
-                )
-            stream.seek(size - 8 - length)
-            return size, hashlib.sha256(stream.read(length)).hexdigest()
-    except OSError as error:
-        raise InvalidArgumentError(f"{where}: {error.strerror}") from None
+    with os_errors(path) as where, path.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(size - 8, 0))
+        length, magic = struct.unpack("<I4s", stream.read(8).rjust(8, b"\0"))
+        if magic != _MAGIC or length + 12 > size:
+            raise InvalidDistributionError(
+                f"{where}: cannot be read: is cut short or not a parquet file"
+            )
+        stream.seek(size - 8 - length)
+        return size, hashlib.sha256(stream.read(length)).hexdigest()
 
 
 @contextmanager
@@ -267,14 +251,9 @@ def _opened(path: Path) -> Iterator[Any]:
         raise InvalidDistributionError(f"{where}: cannot be read: {one_line(error)}") from None
 
 
-def _check_header(metadata: Mapping[bytes, bytes], header: CaptureHeader, where: str) -> None:
-    if _HEADER_KEY not in metadata:
-        raise InvalidArgumentError(f"{where}: is not a shard of a capture: it has no mdsd.header")
-    found = header_from_json(metadata[_HEADER_KEY], where)
-    check_same_header(found, header, where, "the capture")
-
-
 def _check_schema(schema: Any, num_drafts: int, where: str) -> None:
+    import pyarrow as pa
+
     expected = _schema(num_drafts)
     missing = [name for name in expected.names if name not in schema.names]
     if missing:
@@ -284,22 +263,13 @@ def _check_schema(schema: Any, num_drafts: int, where: str) -> None:
     for field in expected:
         if schema.names.count(field.name) > 1:
             raise InvalidArgumentError(f"{where}: has the column {field.name} twice")
-        found = schema.field(field.name).type
-        same = (
-            _is_list(found) and found.value_type == field.type.value_type
-            if _is_list(field.type)
-            else found == field.type
-        )
-        if not same:
+        found, kind = schema.field(field.name).type, field.type
+        # Lists of other writers may call their elements differently.
+        same = pa.types.is_list(found) and pa.types.is_list(kind)
+        if not (found.value_type == kind.value_type if same else found == kind):
             raise InvalidArgumentError(
                 f"{where}: {field.name} holds {one_line(found)}; expected {one_line(field.type)}"
             )
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(kind))
 
 
 def _check_position(position: IntArray, first: int, count: int, where: str) -> None:

@@ -11,18 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from mdsd._arguments import check_type, check_whole, read_array, row_name, shown
-from mdsd._files import as_path, new_file, path_name
+from mdsd._files import as_path, new_file, os_errors, path_name
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.datasets.captures.folder import (
     HEADER_NAME,
-    is_shard,
-    is_temporary,
+    check_folder,
     open_shards,
     read_header,
     shard_path,
 )
 from mdsd.datasets.captures.header import CaptureHeader, check_same_header, header_to_json
-from mdsd.datasets.captures.rows import CaptureRows, check_rows
+from mdsd.datasets.captures.rows import CaptureRows, check_rows, logprob_columns, mass_columns
 from mdsd.datasets.captures.shards import write_shard
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
 
@@ -169,28 +168,17 @@ class CaptureWriter:
 
     def _claim(self) -> None:
         """Make the folder a capture with this header, unless it is one."""
-        folder, where = self._folder, path_name(self._folder)
-        try:
+        folder = self._folder
+        with os_errors(folder, "cannot be a folder: "):
             folder.mkdir(parents=True, exist_ok=True)
-            found = sorted(folder.iterdir())
-        except OSError as error:
-            raise InvalidArgumentError(f"{where}: cannot be a folder: {error.strerror}") from None
-        foreign = [
-            path.name
-            for path in found
-            if path.name != HEADER_NAME and not is_shard(path) and not is_temporary(path)
-        ]
-        if foreign:
-            raise InvalidArgumentError(f"{where}: holds {shown(foreign[0])}, no part of a capture")
+        leftovers = check_folder(folder)
         path = folder / HEADER_NAME
-        if path in found:
+        if begun := path.exists():
             check_same_header(read_header(folder), self._header, path_name(path), "this capture")
-        elif any(map(is_shard, found)):
-            raise InvalidArgumentError(f"{where}: holds shards but no {HEADER_NAME}")
-        for leftover in filter(is_temporary, found):
+        for leftover in leftovers:
             with suppress(OSError):
                 leftover.unlink()
-        if path not in found:
+        if not begun:
             with new_file(path) as stream:
                 stream.write(header_to_json(self._header).encode())
 
@@ -201,7 +189,7 @@ def _as_rows(positions: Sequence[CapturedPosition], num_drafts: int) -> CaptureR
         raise InvalidArgumentError(
             f"positions is {shown(positions)}; expected a sequence of CapturedPosition, not empty"
         )
-    ids, targets, drafts, masses = [], [], [], []
+    ids, tables, masses = [], [], []
     for row, position in enumerate(positions):
         if not isinstance(position, CapturedPosition):
             raise InvalidArgumentError(
@@ -212,24 +200,23 @@ def _as_rows(positions: Sequence[CapturedPosition], num_drafts: int) -> CaptureR
             check_whole(f"positions: {row_name(name, [row])}", getattr(position, name), 0)
         ids.append(_array(position, "token_ids", row, None).astype(np.int64))
         count = len(ids[-1])
-        targets.append(_array(position, "target_logprobs", row, (count,)))
-        drafts.append(_array(position, "draft_logprobs", row, (num_drafts, count)))
+        target = _array(position, "target_logprobs", row, (count,))
+        drafts = _array(position, "draft_logprobs", row, (num_drafts, count))
+        tables.append(np.vstack([target, drafts]))
         target_mass = _array(position, "target_kept_mass", row, ())
         draft_mass = _array(position, "draft_kept_mass", row, (num_drafts,))
         masses.append([float(mass) for mass in (target_mass, *draft_mass)])
     with np.errstate(over="ignore"):
-        logprobs = [np.concatenate(targets).astype(np.float32)]
-        logprobs += [
-            np.concatenate([table[model] for table in drafts]).astype(np.float32)
-            for model in range(num_drafts)
-        ]
+        logprobs = np.concatenate(tables, axis=1).astype(np.float32)
     return CaptureRows(
-        text=np.array([position.text for position in positions], dtype=np.int64),
-        token=np.array([position.token for position in positions], dtype=np.int64),
-        offsets=np.concatenate([[0], np.cumsum([len(part) for part in ids])]),
-        token_ids=np.concatenate(ids),
-        logprobs=tuple(logprobs),
-        kept_masses=tuple(np.array(masses).T.copy()),
+        np.concatenate([[0], np.cumsum([len(part) for part in ids])]),
+        {
+            "text": np.array([position.text for position in positions], dtype=np.int64),
+            "token": np.array([position.token for position in positions], dtype=np.int64),
+            "token_ids": np.concatenate(ids),
+            **dict(zip(logprob_columns(num_drafts), logprobs, strict=True)),
+            **dict(zip(mass_columns(num_drafts), np.array(masses).T.copy(), strict=True)),
+        },
     )
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from mdsd._arguments import read_number, shown
@@ -126,10 +127,8 @@ def from_map(value: Mapping[str, Any], place: str, sampled: Any = None) -> Known
     """
     names = [token_name(text, None, place) for text in value]
     own = None if sampled is None else token_name(sampled, None, place)
-    keys = list(value)
-    logprobs = _logprobs(value.values(), lambda k: f"{place}[{shown(keys[k])}]")
     doubtful = names.index(own) if own is not None and own in names else None
-    return _known(names, logprobs, place, own, doubtful)
+    return _known(names, _logprobs(value, place), place, own, doubtful)
 
 
 def from_entries(value: Sequence[Any], place: str, sampled: Token | None = None) -> Known:
@@ -164,7 +163,7 @@ def from_entries(value: Sequence[Any], place: str, sampled: Token | None = None)
         token_name(entry["token"], entry.get("bytes"), f"{place}[{k}]")
         for k, entry in enumerate(value)
     ]
-    logprobs = _logprobs((entry["logprob"] for entry in value), lambda k: f"{place}[{k}].logprob")
+    logprobs = _logprobs(dict(enumerate(value)), place, "logprob")
     return _known(names, logprobs, place, sampled, 0)
 
 
@@ -187,18 +186,15 @@ def from_ids(value: Mapping[str, Any], place: str) -> Known:
         if not isinstance(entry, dict) or "logprob" not in entry:
             raise Problem(f"{place}[{shown(key)}] is {shown(entry)}; expected one with a logprob")
         names.append(int(key))
-    keys, entries = list(value), list(value.values())
-    logprobs = _logprobs(
-        (entry["logprob"] for entry in entries), lambda k: f"{place}[{shown(keys[k])}].logprob"
-    )
-    ranks = [entry.get("rank") for entry in entries]
+    logprobs = _logprobs(value, place, "logprob")
+    ranks = [entry.get("rank") for entry in value.values()]
     if all(rank is None for rank in ranks):
         return _known(names, logprobs, place)
-    for key, rank in zip(keys, ranks, strict=True):
+    for key, rank in zip(value, ranks, strict=True):
         if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
             raise Problem(f"{place}[{shown(key)}].rank is {shown(rank)}; expected an integer >= 1")
-    last = _last_without_gap(ranks)
-    return _known(names, logprobs, place, kept=[rank <= last for rank in ranks])
+    gap = next(rank for rank in count(1) if rank not in ranks)
+    return _known(names, logprobs, place, kept=[rank < gap for rank in ranks])
 
 
 def from_triples(value: Sequence[Any], place: str, sampled: Token | None = None) -> Known:
@@ -214,25 +210,21 @@ def from_triples(value: Sequence[Any], place: str, sampled: Token | None = None)
         token = entry[1] if pair else None
         if not isinstance(token, int) or isinstance(token, bool) or token < 0:
             raise Problem(f"{place}[{k}] is {shown(entry)}; expected [logprob, token id, text]")
-    logprobs = _logprobs((entry[0] for entry in value), lambda k: f"{place}[{k}][0]")
+    logprobs = _logprobs(dict(enumerate(value)), place, 0)
     return _known([entry[1] for entry in value], logprobs, place, sampled)
 
 
-def _last_without_gap(ranks: Sequence[int]) -> int:
-    given, last = set(ranks), 0
-    while last + 1 in given:
-        last += 1
-    return last
-
-
-def _logprobs(values: Any, place: Callable[[int], str]) -> list[float]:
-    """Check log-probabilities; those a little above 0 are 0."""
+def _logprobs(entries: Mapping[Any, Any], place: str, field: Any = None) -> list[float]:
+    """Check log-probabilities, or those in a field of each entry; those a little above 0 are 0."""
     found = []
-    for k, value in enumerate(values):
+    for key, entry in entries.items():
+        value = entry if field is None else entry[field]
         number = value if type(value) is float else read_number(value)
         if not number <= _ROUNDING:  # NaN, too
+            inner = "" if field is None else "[0]" if field == 0 else f".{field}"
             raise Problem(
-                f"{place(k)} is {shown(value)}; expected a log-probability, a number <= 0",
+                f"{place}[{shown(key)}]{inner} is {shown(value)}; "
+                "expected a log-probability, a number <= 0",
                 InvalidDistributionError,
             )
         found.append(min(number, 0.0))

@@ -7,7 +7,8 @@ OpenAI: `chat.completions` (`choices[0].logprobs.content[i].top_logprobs`) and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from mdsd._arguments import shown
@@ -102,10 +103,7 @@ def _read_meta_info(value: Mapping[str, Any], place: str) -> list[Known | None]:
             raise Problem(f"{place}.{field} is {shown(positions)}; expected a list")
         own = value.get(f"{part}_token_logprobs")
         tokens = own if isinstance(own, list) and len(own) == len(positions) else []
-        found += [
-            _read_position(position, f"{place}.{field}[{k}]", _triple_token(tokens, k))
-            for k, position in enumerate(positions)
-        ]
+        found += _read_positions(positions, f"{place}.{field}", map(_triple_token, tokens))
     if not found:
         raise Problem(
             f"{place} has neither input_top_logprobs nor output_top_logprobs; ask for "
@@ -114,8 +112,7 @@ def _read_meta_info(value: Mapping[str, Any], place: str) -> list[Known | None]:
     return found
 
 
-def _triple_token(triples: Sequence[Any], k: int) -> Token | None:
-    entry = triples[k] if k < len(triples) else None
+def _triple_token(entry: Any) -> Token | None:
     token = entry[1] if isinstance(entry, list) and len(entry) > 1 else None
     return token if isinstance(token, int) else None
 
@@ -128,7 +125,7 @@ def _read_content(value: Any, place: str) -> list[Known | None]:
         # Without them its own token and log-probability look like those of a top of one.
         if not isinstance(entry, dict) or not isinstance(entry.get("top_logprobs"), list):
             raise Problem(f"{place}[{k}] has no list of top_logprobs; ask for them")
-    return [_read_position(entry, f"{place}[{k}]") for k, entry in enumerate(value)]
+    return _read_positions(value, place)
 
 
 def _read_completion(value: Mapping[str, Any], place: str) -> list[Known | None]:
@@ -141,17 +138,14 @@ def _read_completion(value: Mapping[str, Any], place: str) -> list[Known | None]
     for k, token in enumerate(tokens):
         if not isinstance(token, str):
             raise Problem(f"{place}.tokens[{k}] is {shown(token)}; expected a string")
-    return [
-        _read_position(position, f"{place}.top_logprobs[{k}]", token)
-        for k, (token, position) in enumerate(zip(tokens, positions, strict=True))
-    ]
+    return _read_positions(positions, f"{place}.top_logprobs", tokens)
 
 
 def _read_list(value: Sequence[Any], place: str) -> list[Known | None]:
     """Read a list: of the tokens of one position, or of positions."""
     if _is_position(value):
         return [_read_position(value, place)]
-    return [_read_position(position, f"{place}[{k}]") for k, position in enumerate(value)]
+    return _read_positions(value, place)
 
 
 def _is_position(value: Sequence[Any]) -> bool:
@@ -159,6 +153,16 @@ def _is_position(value: Sequence[Any]) -> bool:
     if isinstance(first, dict):
         return isinstance(first.get("token"), str) and "top_logprobs" not in first
     return isinstance(first, list) and not isinstance(next(iter(first), None), (dict, list))
+
+
+def _read_positions(
+    values: Sequence[Any], place: str, sampled: Iterable[Any] = ()
+) -> list[Known | None]:
+    """Read positions, with the tokens sampled there if fields beside this one have them."""
+    return [
+        _read_position(value, f"{place}[{k}]", token)
+        for k, (value, token) in enumerate(zip_longest(values, sampled))
+    ]
 
 
 def _read_position(value: Any, place: str, sampled: Any = None) -> Known | None:

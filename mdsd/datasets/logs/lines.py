@@ -59,10 +59,13 @@ def read_line(content: bytes, number: int) -> tuple[tuple[str, ...], list[Logged
         Naming the field and the value.
     """
     try:
-        line = json.loads(_decoded(content), object_pairs_hook=_object)
+        line = json.loads(content.decode("utf-8"), object_pairs_hook=_object)
         if not isinstance(line, dict):
             raise Problem(f"is {shown(line)}; expected an object with target and draft")
         sides = {name: read_side(value, place) for name, (place, value) in _sides(line).items()}
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start + 1} is {content[error.start]:#04x}"
+        raise Problem(f"is no text in UTF-8: {place}") from None
     except json.JSONDecodeError as error:
         cut = "" if content.endswith(b"\n") else "; the file may be cut off in this line"
         raise Problem(f"is no JSON: {error.msg} at column {error.colno}{cut}") from None
@@ -72,15 +75,6 @@ def read_line(content: bytes, number: int) -> tuple[tuple[str, ...], list[Logged
         raise Problem("is nested too deeply") from None
     names = tuple(name for name in sides if name)
     return names, list(_positions(sides, number))
-
-
-def _decoded(content: bytes) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Problem(
-            f"is no text in UTF-8: byte {error.start + 1} is {content[error.start]:#04x}"
-        ) from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

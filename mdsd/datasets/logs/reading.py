@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mdsd._files import as_path, path_name
+from mdsd._files import as_path, os_errors, path_name
 from mdsd.datasets.logs.lines import LoggedPosition, read_line
 from mdsd.datasets.logs.problems import Problem
 from mdsd.errors import InvalidArgumentError
@@ -178,10 +178,8 @@ class _FilePositions(Collection[LoggedPosition]):
 
 
 def _version(file: Path) -> tuple[int, int]:
-    try:
+    with os_errors(file):
         status = file.stat()
-    except OSError as error:
-        raise InvalidArgumentError(f"{path_name(file)}: {error.strerror}") from None
     return status.st_size, status.st_mtime_ns
 
 
@@ -195,11 +193,10 @@ def _go_through(file: Path) -> Iterator[LoggedPosition]:
     MdsdError
         If a line cannot be read, naming it.
     """
-    name = path_name(file)
     models: tuple[str, ...] | None = None
     number = count = 0
     try:
-        with file.open("rb") as lines:
+        with os_errors(file) as name, file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
                 if not content.strip():
@@ -216,8 +213,6 @@ def _go_through(file: Path) -> Iterator[LoggedPosition]:
                 yield from positions
     except Problem as problem:
         raise problem.error(f"{name}: line {number}: {problem}") from None
-    except OSError as error:
-        raise InvalidArgumentError(f"{name}: {error.strerror}") from None
     if models is None:
         raise InvalidArgumentError(f"{name}: is empty; expected one JSON object per line")
     if count == 0:

@@ -22,10 +22,10 @@ from mdsd.batch._inputs import read_batch
 from mdsd.batch.tensors.inputs import is_real
 from mdsd.batch.tensors.inputs import read_probs as read_on_device
 from mdsd.batch.tensors.spaces import (
+    Located,
     Space,
     check_device,
     device_space,
-    is_tensor,
     space_of,
     to_host,
 )
@@ -160,17 +160,17 @@ def read_probs(
         If they are missing, hold something other than real numbers, have another shape or live
         elsewhere.
     """
-    space = device_space(values)
-    owner = (name, space) if like is None else (like.name, like.space)
-    check_device(name, values, *owner)
+    located = Located.of(values)
+    owner = (name, located.device) if like is None else (like.name, like.space)
+    check_device(name, located, *owner)
     array = values
-    if space is None or not is_real(values):
-        given, _ = as_float_array(to_host(values), name)
+    if located.device is None or not is_real(values):
+        given, _ = as_float_array(located.on_host(), name)
         array = values if is_bfloat16_tensor(values) else given
     _refuse_shape(array, name, shape, words, InvalidDistributionError)
     if array.shape[-1] == 0:
         raise InvalidDistributionError(f"{name} is empty: a vocabulary has at least one token")
-    return ProbRows(array, name, space_of(values) if is_tensor(values) else None)
+    return ProbRows(array, name, located.home)
 
 
 def read_ids(values: Any, name: str, shape: tuple[int | None, ...], words: str) -> IntArray:
@@ -265,8 +265,8 @@ def one_hot_rows(ids: IntArray, like: ProbRows) -> Any:
         The others.
     """
     if like.space is not None:
-        listed = like.space.send(ids)[..., None]
-        return like.space.as_real(places(listed, like.vocab_size) == listed)
+        sent = like.space.send(ids)
+        return like.space.as_real(places(sent, like.vocab_size) == sent[..., None])
     # In the type that the others are verified in, so that neither is converted.
     wide = str(like.values.dtype).endswith("float64")
     rows = np.zeros((*ids.shape, like.vocab_size), np.float64 if wide else np.float32)
@@ -306,6 +306,6 @@ def read_numbers(
         return numbers
     # A stream for each row: how many numbers one takes changes nothing for the others.
     keys = generator(rng, "verify").integers(2**63, size=len(taken))
-    for row, mask, key in zip(numbers, taken, keys.tolist(), strict=True):
-        row[mask] = np.random.default_rng(key).random(int(mask.sum()))
+    for row, own, key in zip(numbers, taken, keys.tolist(), strict=True):
+        row[own] = np.random.default_rng(key).random(int(own.sum()))
     return numbers

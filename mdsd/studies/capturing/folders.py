@@ -1,4 +1,4 @@
-"""The folder of a capture: whether it can be one, what is in it, and where to go on."""
+"""The folder of a capture: whether it is the one to go on with, and where."""
 
 from __future__ import annotations
 
@@ -9,32 +9,12 @@ from typing import Any
 from mdsd._arguments import shown
 from mdsd._files import path_name
 from mdsd.datasets.captures import CaptureHeader, CaptureWriter, is_capture, open_capture
-from mdsd.datasets.captures.folder import read_header, shard_path
+from mdsd.datasets.captures.folder import check_folder, read_header, shard_path
 from mdsd.datasets.captures.shards import read_group
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.output import check_writable
 
 __all__ = ["check_folder", "last_place", "open_writer"]
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse what cannot become the folder of a capture, before models are loaded for it.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If there is something else in its place.
-    """
-    name = path_name(folder)
-    try:
-        if folder.exists() and not folder.is_dir():
-            raise InvalidArgumentError(f"{name}: cannot be a folder: there is a file of that name")
-        if folder.is_dir() and not is_capture(folder):
-            found = sorted(path.name for path in folder.iterdir() if path.suffix != ".tmp")
-            if found:
-                raise InvalidArgumentError(f"{name}: holds {shown(found[0])}, no part of a capture")
-    except OSError as error:
-        raise InvalidArgumentError(f"{name}: cannot be a folder: {error.strerror}") from None
 
 
 def open_writer(folder: Path, header: CaptureHeader) -> CaptureWriter:
@@ -59,7 +39,7 @@ def open_writer(folder: Path, header: CaptureHeader) -> CaptureWriter:
     """
     if is_capture(folder):
         found = read_header(folder)
-        for place, there, here in _differences(_fields(found), _fields(header), ""):
+        for place, there, here in _differences(vars(found), vars(header), ""):
             raise InvalidArgumentError(
                 f"{path_name(folder)}: holds another capture, whose {place} is {shown(there)} and "
                 f"not {shown(here)}; the same command would go on with it"
@@ -68,10 +48,6 @@ def open_writer(folder: Path, header: CaptureHeader) -> CaptureWriter:
     path = shard_path(folder, writer.num_shards)
     check_writable(path, [path.suffix])
     return writer
-
-
-def _fields(header: CaptureHeader) -> dict[str, Any]:
-    return {**vars(header), "provenance": dict(header.provenance)}
 
 
 def _differences(there: Any, here: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
@@ -100,4 +76,4 @@ def last_place(writer: CaptureWriter) -> tuple[int, int]:
         return -1, -1
     shard = open_capture(writer.folder).shards[-1]
     rows = read_group(shard, len(shard.group_sizes) - 1, writer.header)
-    return int(rows.text[-1]), int(rows.token[-1])
+    return int(rows.columns["text"][-1]), int(rows.columns["token"][-1])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
+
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole, shown
 from mdsd.datasets.captures import CaptureHeader
@@ -135,22 +138,19 @@ def _numbered(names: Sequence[str]) -> list[str]:
     """
     found: list[str] = []
     for name in names:
-        number, unused = 1, name
-        while unused in found:
-            number += 1
-            unused = f"{name}-{number}"
-        found.append(unused)
+        others = (f"{name}-{number}" for number in count(2))
+        found.append(next(unused for unused in chain([name], others) if unused not in found))
     return found
 
 
 def capture_job(
-    target: Any,
-    draft_models: Any,
-    prompts: Any,
+    target: Model,
+    draft_models: Model | Sequence[Model],
+    prompts: Iterable[ArrayLike],
     *,
-    names: Any = None,
-    eos_token_id: Any = None,
-    vocabulary: Any = None,
+    names: Sequence[str] | None = None,
+    eos_token_id: int | Sequence[int] | None = None,
+    vocabulary: Mapping[str, int] | None = None,
     source: Mapping[str, Any] | None = None,
 ) -> CaptureJob:
     """Check models and prompts.
@@ -190,7 +190,7 @@ def capture_job(
     )
 
 
-def _read_models(target: Any, draft_models: Any) -> tuple[Model, ...]:
+def _read_models(target: Model, draft_models: Any) -> tuple[Model, ...]:
     check_model("target", target)
     several = isinstance(draft_models, (list, tuple))
     drafts = tuple(draft_models) if several else (draft_models,)
@@ -207,7 +207,7 @@ def _read_models(target: Any, draft_models: Any) -> tuple[Model, ...]:
     return drafts
 
 
-def _read_names(names: Any, num_drafts: int) -> tuple[str, ...]:
+def _read_names(names: Sequence[str] | None, num_drafts: int) -> tuple[str, ...]:
     if names is None:
         return ("target", *(f"draft_{model}" for model in range(num_drafts)))
     found = listed("names", names)
@@ -221,7 +221,7 @@ def _read_names(names: Any, num_drafts: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _read_vocabulary(vocabulary: Any) -> str:
+def _read_vocabulary(vocabulary: Mapping[str, int]) -> str:
     """Check tokens with their ids, and give the digest of them."""
     if not isinstance(vocabulary, Mapping):
         raise InvalidArgumentError(

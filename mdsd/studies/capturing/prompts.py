@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from mdsd._arguments import one_line
-from mdsd._files import path_name
+from mdsd._files import as_path, os_errors, path_name
 from mdsd.decoding.embedded import python_pages
 from mdsd.errors import InvalidArgumentError
 
-__all__ = [
-    "Prompt",
-    "Prompts",
-    "choose_prompts",
-    "embedded_prompts",
-    "encode_prompts",
-    "read_prompts",
-]
+__all__ = ["Prompts", "choose_prompts", "embedded_prompts", "encode_prompts", "read_prompts"]
 
 _FIELDS = ("text", "prompt")
 _HELD_OUT = (
@@ -44,21 +38,6 @@ _HELD_OUT = (
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """One text.
-
-    Attributes
-    ----------
-    text : str
-    place : str
-        Where it comes from, for messages.
-    """
-
-    text: str
-    place: str
-
-
-@dataclass(frozen=True)
 class Prompts:
     """Texts of one source.
 
@@ -68,12 +47,13 @@ class Prompts:
         Name of the file, without its folder.
     sha256 : str
         Of its content.
-    texts : tuple of Prompt
+    texts : mapping of str to str
+        By the places that they come from, for messages.
     """
 
     name: str
     sha256: str
-    texts: tuple[Prompt, ...]
+    texts: Mapping[str, str]
 
 
 def choose_prompts(path: Path | None, *, embedded: bool) -> Prompts:
@@ -117,7 +97,7 @@ def embedded_prompts() -> Prompts:
 
     Examples
     --------
-    >>> embedded_prompts().texts[1].text.splitlines()[0]
+    >>> embedded_prompts().texts["the page binary"].splitlines()[0]
     'Binary arithmetic operations'
     """
     pages = python_pages(_HELD_OUT)
@@ -125,7 +105,7 @@ def embedded_prompts() -> Prompts:
     return Prompts(
         "pydoc_data.topics",
         hashlib.sha256(content).hexdigest(),
-        tuple(Prompt(text, f"the page {name}") for name, text in pages.items()),
+        {f"the page {name}": text for name, text in pages.items()},
     )
 
 
@@ -153,12 +133,8 @@ def read_prompts(path: Path) -> Prompts:
     read = readers.get(path.suffix.lower())
     if read is None:
         raise InvalidArgumentError(f"{name}: expected a name that ends in {' or '.join(readers)}")
-    try:
+    with os_errors(as_path(path)):
         content = path.read_bytes()
-    except OSError as error:
-        raise InvalidArgumentError(f"{name}: {error.strerror}") from None
-    except ValueError as error:  # a path that no system takes
-        raise InvalidArgumentError(f"{name}: {one_line(error)}") from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -166,9 +142,7 @@ def read_prompts(path: Path) -> Prompts:
         raise InvalidArgumentError(f"{name}: line {line}: is not UTF-8") from None
     # Only line ends are line ends here: not the form feeds and others of str.splitlines.
     lines = text.replace("\r\n", "\n").split("\n")
-    found = tuple(
-        Prompt(text, f"{name}: line {line}") for line, text in read(name, lines) if text.strip()
-    )
+    found = {f"{name}: line {line}": text for line, text in read(name, lines) if text.strip()}
     if not found:
         raise InvalidArgumentError(f"{name}: holds no prompt")
     return Prompts(path.name, hashlib.sha256(content).hexdigest(), found)
@@ -176,14 +150,10 @@ def read_prompts(path: Path) -> Prompts:
 
 def _paragraphs(name: str, lines: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Give paragraphs with the numbers of their first lines."""
-    first, paragraph = 0, list[str]()
-    for number, line in enumerate([*lines, ""], start=1):
-        if line.strip():
-            first = first if paragraph else number
-            paragraph.append(line)
-        elif paragraph:
-            yield first, "\n".join(paragraph)
-            paragraph = []
+    for blank, group in groupby(enumerate(lines, start=1), lambda line: not line[1].strip()):
+        if not blank:
+            numbers, paragraph = zip(*group, strict=True)
+            yield numbers[0], "\n".join(paragraph)
 
 
 def _records(name: str, lines: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -228,9 +198,9 @@ def encode_prompts(prompts: Prompts, encode: Callable[[str], list[int]]) -> list
         If one cannot be written in token ids; its place is named.
     """
     found = []
-    for prompt in prompts.texts:
+    for place, text in prompts.texts.items():
         try:
-            found.append(encode(prompt.text))
+            found.append(encode(text))
         except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"{prompt.place}: {error}") from None
+            raise InvalidArgumentError(f"{place}: {error}") from None
     return found

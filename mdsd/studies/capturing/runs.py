@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+
+from numpy.typing import ArrayLike
 
 from mdsd._files import as_path
 from mdsd.datasets.captures import CapturedPosition, CaptureWriter
@@ -16,13 +17,8 @@ from mdsd.studies.capturing.folders import check_folder, last_place, open_writer
 from mdsd.studies.capturing.jobs import CaptureJob, capture_job
 from mdsd.studies.capturing.positions import captured_position
 from mdsd.studies.capturing.reading import Reader, blocks
-from mdsd.studies.capturing.sampling import continuation
-from mdsd.studies.capturing.settings import (
-    DEFAULT_TOP_K,
-    CaptureSettings,
-    Sampling,
-    capture_settings,
-)
+from mdsd.studies.capturing.sampling import continued
+from mdsd.studies.capturing.settings import DEFAULT_TOP_K, CaptureSettings, capture_settings
 from mdsd.studies.capturing.summary import CaptureSummary, summarise
 from mdsd.studies.positions import Progress, check_progress
 
@@ -32,7 +28,7 @@ __all__ = ["capture", "run_capture"]
 def capture(
     target: Model,
     draft_models: Model | Sequence[Model],
-    prompts: Iterable[Any],
+    prompts: Iterable[ArrayLike],
     folder: str | os.PathLike[str],
     *,
     names: Sequence[str] | None = None,
@@ -140,12 +136,7 @@ def capture(
     )
     check_progress(progress)
     job = capture_job(
-        target,
-        draft_models,
-        prompts,
-        names=names,
-        eos_token_id=eos_token_id,
-        vocabulary=vocabulary,
+        target, draft_models, prompts, names=names, eos_token_id=eos_token_id, vocabulary=vocabulary
     )
     return run_capture(job, settings, as_path(folder, "folder"), progress)
 
@@ -179,9 +170,8 @@ def run_capture(
     before = writer.num_positions
     if not _is_complete(writer, size, settings.positions):
         found = _positions(job, settings, last_place(writer))
-        if settings.positions is not None:
-            found = islice(found, settings.positions - before)
-        reported = _reported(found, before, total, progress)
+        left = None if settings.positions is None else settings.positions - before
+        reported = _reported(islice(found, left), before, total, progress)
         while shard := list(islice(reported, size)):
             writer.write_shard(shard)
     return summarise(folder, writer.num_positions - before)
@@ -230,13 +220,13 @@ def _positions(
     """
     kept = settings.kept(job.vocab_size)
     for number, prompt in enumerate(job.prompts):
-        text = prompt
         last = len(prompt) - 2 + (settings.sampling.max_new_tokens if settings.sampling else 0)
         if len(prompt) < settings.shortest_prompt or (number, last) <= after:
             continue
-        first = settings.min_context - 1
+        text, first = prompt, settings.min_context - 1
         if settings.sampling:
-            text = _continued(job, settings.sampling, number)
+            (target, *_) = _readers(job, number)
+            text = continued(target, prompt, number, settings.sampling, job.eos_token_ids)
             first = len(prompt) - 1
         readers = _readers(job, number)
         for start, stop in blocks(first, len(text) - 1, job.vocab_size):
@@ -245,20 +235,6 @@ def _positions(
                 if (number, token) > after:
                     rows = [table[row] for table in tables]
                     yield captured_position(number, token, rows, kept)
-
-
-def _continued(job: CaptureJob, sampling: Sampling, number: int) -> list[int]:
-    prompt = job.prompts[number]
-    new = continuation(
-        _readers(job, number)[0],
-        prompt,
-        number=number,
-        seed=sampling.seed,
-        max_new_tokens=sampling.max_new_tokens,
-        temperature=sampling.temperature,
-        eos_token_ids=job.eos_token_ids,
-    )
-    return [*prompt, *new]
 
 
 def _readers(job: CaptureJob, number: int) -> list[Reader]:

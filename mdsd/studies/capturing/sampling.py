@@ -7,21 +7,19 @@ from collections.abc import Collection
 from mdsd._random import draw_tokens, generator
 from mdsd.filters import probs_from_logits
 from mdsd.studies.capturing.reading import Reader
+from mdsd.studies.capturing.settings import Sampling
 
-__all__ = ["continuation"]
+__all__ = ["continued"]
 
 
-def continuation(
+def continued(
     reader: Reader,
     prompt: list[int],
-    *,
     number: int,
-    seed: int,
-    max_new_tokens: int,
-    temperature: float,
+    sampling: Sampling,
     eos_token_ids: Collection[int],
 ) -> list[int]:
-    """Draw tokens from a model, one after the other.
+    """Continue a prompt by tokens drawn from a model, one after the other.
 
     Parameters
     ----------
@@ -30,24 +28,21 @@ def continuation(
     prompt : list of int
     number : int
         Of the prompt. Each has its own random stream, whatever was drawn for others.
-    seed : int
-    max_new_tokens : int
-    temperature : float
-        0 takes the most likely token.
+    sampling : Sampling
     eos_token_ids : collection of int
         Tokens that end the text.
 
     Returns
     -------
     list of int
-        The new tokens; an end token is the last.
+        The prompt and the new tokens; an end token is the last.
     """
-    rng = generator(seed, "capture", number)
+    rng = generator(sampling.seed, "capture", number)
     text = list(prompt)
-    while len(text) < len(prompt) + max_new_tokens:
+    while len(text) < len(prompt) + sampling.max_new_tokens:
         logits = reader.logits(text, len(text) - 1, len(text))[0]
-        law = probs_from_logits(logits, temperature=temperature)
-        text.append(int(draw_tokens(law, rng.random())))
+        probs = probs_from_logits(logits, temperature=sampling.temperature)
+        text.append(int(draw_tokens(probs, rng.random())))
         if text[-1] in eos_token_ids:
             break
-    return text[len(prompt) :]
+    return text

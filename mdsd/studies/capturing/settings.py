@@ -141,25 +141,21 @@ def capture_settings(
     """
     if not isinstance(sample, bool):
         raise InvalidArgumentError(f"sample is {shown(sample)}; expected True or False")
-    if not sample:
-        for name, value in (("max_new_tokens", max_new_tokens), ("temperature", temperature)):
-            if value is not None:
-                raise InvalidArgumentError(f"{name} is {shown(value)}; it is for samples only")
-    length = DEFAULT_NEW_TOKENS if max_new_tokens is None else max_new_tokens
-    kept = None
+    for name, value in (("max_new_tokens", max_new_tokens), ("temperature", temperature)):
+        if value is not None and not sample:
+            raise InvalidArgumentError(f"{name} is {shown(value)}; it is for samples only")
     if top_k is not None:
-        kept = check_whole("top_k", top_k, -1, math.inf, otherwise=" or None; 0 keeps all")
-    origin = check_whole("seed", seed, 0, math.inf)
-    sampling = None
-    if sample:
-        heat = check_number("temperature", 1.0 if temperature is None else temperature)
-        sampling = Sampling(check_whole("max_new_tokens", length, 1), heat, origin)
+        top_k = check_whole("top_k", top_k, -1, math.inf, otherwise=" or None; 0 keeps all")
+    length = DEFAULT_NEW_TOKENS if max_new_tokens is None else max_new_tokens
+    sampling = Sampling(
+        check_whole("max_new_tokens", length, 1),
+        check_number("temperature", 1.0 if temperature is None else temperature),
+        check_whole("seed", seed, 0, math.inf),
+    )
+    counts = {"positions": positions, "positions_per_shard": positions_per_shard}
     return CaptureSettings(
-        sampling,
-        kept if kept is not None and kept > 0 else None,
-        None if positions is None else check_whole("positions", positions, 1),
-        check_whole("min_context", min_context, 1),
-        None
-        if positions_per_shard is None
-        else check_whole("positions_per_shard", positions_per_shard, 1),
+        sampling if sample else None,
+        top_k if top_k is not None and top_k > 0 else None,
+        min_context=check_whole("min_context", min_context, 1),
+        **{name: n if n is None else check_whole(name, n, 1) for name, n in counts.items()},
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -43,10 +42,6 @@ class CaptureSummary(FrozenArrays):
     target_kept_mass: float
     draft_kept_mass: Mapping[str, float]
     overlap: Mapping[str, float]
-
-    def __post_init__(self) -> None:
-        for name in ("draft_kept_mass", "overlap"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
 
 def summarise(folder: Path, added: int) -> CaptureSummary:
