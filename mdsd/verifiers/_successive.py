@@ -64,9 +64,12 @@ class SuccessiveRRSPlan(SequentialPlan):
         return self._of_each(ids, lambda row: self._rule(row).residual)
 
     def _draw_residual(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        masses = self._of_each(ids, lambda row: self._rule(row).residual)
-        drawn = [draw_tokens(own, u) for own, u in zip(masses, uniforms, strict=True)]
-        return np.array(drawn, dtype=np.int64)
+        tuples, place = np.unique(ids, axis=0, return_inverse=True)
+        drawn = np.empty(len(ids), dtype=np.int64)
+        for k, row in enumerate(tuples):
+            own = place.ravel() == k
+            drawn[own] = draw_tokens(self._rule(row).residual, uniforms[own])
+        return drawn
 
     @cached_property
     def _rate(self) -> tuple[float, float]:
