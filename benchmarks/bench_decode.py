@@ -169,7 +169,7 @@ class Bench:
 
         run(self.prompts[0], 1, 0)  # compiles
         row = decoder_row(case, [run(prompt, self.tokens, seed) for prompt, seed in self.runs()])
-        label = (case.verifier, case.draft, shown_tree(case.tree, case.scheme))
+        label = (case.verifier, str(case.draft), shown_tree(case.tree, case.scheme))
         if case.scheme == "batch":
             label = (f"{case.verifier}, batch scheme, M = {case.tree[0]}", *label[1:])
         return Line(label, row.tokens_per_target_call, row.stderr, row)

@@ -20,7 +20,9 @@ from mdsd._typing import BoolArray, FloatArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 __all__ = [
+    "CUT_COLUMNS",
     "FILTER_COLUMNS",
+    "CutOptions",
     "FilterAxes",
     "FilterOptions",
     "Filtered",
@@ -30,12 +32,17 @@ __all__ = [
 ]
 
 
-class FilterOptions(TypedDict, total=False):
+class CutOptions(TypedDict, total=False):
+    """Keyword arguments of what filters at several temperatures: the fields of `Filters` but it."""
+
+    top_k: int | None
+    top_p: float
+
+
+class FilterOptions(CutOptions, total=False):
     """Keyword arguments of everything that filters: the fields of `Filters`."""
 
     temperature: float
-    top_k: int | None
-    top_p: float
 
 
 class FilterAxes(TypedDict, total=False):
@@ -94,6 +101,21 @@ class Filters:
         """The filters by name, as rows and files have them."""
         return {name: getattr(self, name) for name in FILTER_COLUMNS}
 
+    @property
+    def words(self) -> list[str]:
+        """The temperature, and what else leaves anything out, as headings have them.
+
+        Examples
+        --------
+        >>> Filters(0.5, top_k=20).words
+        ['temperature 0.5', 'top-k 20']
+        """
+        return [
+            f"{each.name.replace('_', '-')} {value:g}"
+            for each, value in zip(fields(self), self.columns.values(), strict=True)
+            if each.name not in CUT_COLUMNS or value != each.default
+        ]
+
     def of_logits(self, logits: ArrayLike) -> FloatArray:
         """Turn logits into filtered probabilities; see `mdsd.probs_from_logits`."""
         scores = _read_logits(logits)
@@ -137,6 +159,9 @@ class Filters:
 
 FILTER_COLUMNS: tuple[str, ...] = tuple(each.name for each in fields(Filters))
 """Names of the filters, in the order in which they are applied."""
+
+CUT_COLUMNS = tuple(name for name in FILTER_COLUMNS if name != "temperature")
+"""Names of the filters that leave tokens out."""
 
 
 class Filtered:

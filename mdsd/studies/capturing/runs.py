@@ -20,7 +20,7 @@ from mdsd.studies.capturing.reading import Reader, blocks
 from mdsd.studies.capturing.sampling import continued
 from mdsd.studies.capturing.settings import DEFAULT_TOP_K, CaptureSettings, capture_settings
 from mdsd.studies.capturing.summary import CaptureSummary, summarise
-from mdsd.studies.positions import Progress, check_progress
+from mdsd.studies.cases import Progress, check_progress
 
 __all__ = ["capture", "run_capture"]
 

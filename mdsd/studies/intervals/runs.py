@@ -9,13 +9,14 @@ from itertools import islice
 from typing import Any
 
 from mdsd.datasets import LoggedPosition, TopLogprobs
-from mdsd.drafts import IndependentDrafts
+from mdsd.drafts import Draft
 from mdsd.errors import InvalidDistributionError, SolverError, UnsupportedError
 from mdsd.intervals import AcceptanceInterval, acceptance_interval
+from mdsd.studies.cases import Case, Progress, Steps, check_progress
 from mdsd.studies.intervals.rows import IntervalRow
-from mdsd.studies.intervals.settings import IntervalSettings, interval_settings
-from mdsd.studies.positions import Case, Progress, Steps, check_progress
+from mdsd.studies.intervals.settings import interval_settings
 from mdsd.studies.rows import Tally
+from mdsd.studies.settings import Cases
 
 __all__ = ["interval", "run_interval"]
 
@@ -27,7 +28,7 @@ def interval(
     log: TopLogprobs,
     *,
     num_drafts: Iterable[int] = (2, 3, 4),
-    drafts: Iterable[str] | None = None,
+    drafts: Iterable[Draft] | None = None,
     draft_models: Iterable[str] | None = None,
     positions: int | None = None,
     progress: Progress | None = None,
@@ -40,7 +41,7 @@ def interval(
         From `mdsd.datasets.read_jsonl` or `mdsd.datasets.scan_jsonl`.
     num_drafts : iterable of int, default (2, 3, 4)
         Numbers n of draft tokens.
-    drafts : iterable of str, optional
+    drafts : iterable of (str or DraftKind), optional
         Of with_replacement, without_replacement, independent and greedy; all that apply if None.
         "independent" takes the first n draft models and needs as many.
     draft_models : iterable of str, optional
@@ -85,7 +86,7 @@ def interval(
 
 
 def run_interval(
-    log: TopLogprobs, settings: IntervalSettings, progress: Progress | None = None
+    log: TopLogprobs, settings: Cases, progress: Progress | None = None
 ) -> tuple[IntervalRow, ...]:
     """Compute intervals as settings that were checked before say.
 
@@ -93,7 +94,7 @@ def run_interval(
     ----------
     log : TopLogprobs
         Gone through once.
-    settings : IntervalSettings
+    settings : Cases
     progress : callable, optional
         Called with (positions done, all positions).
 
@@ -144,7 +145,7 @@ class _Tallies:
         lower, upper = self._lower.mean, self._upper.mean
         return IntervalRow(
             draft_model="+".join(self._case.draft_models),
-            draft=self._case.draft,
+            draft=self._case.kind.label,
             num_drafts=self._case.num_drafts,
             lower=lower,
             lower_stderr=self._lower.stderr,
@@ -154,15 +155,16 @@ class _Tallies:
             known_target_mass=self._target.mean,
             known_draft_mass=self._draft.mean,
             positions=self._positions,
+            joint=self._case.kind.one_model_each,
             missing=tuple(t.missing for t in (self._lower, self._upper) if t.missing is not None),
         )
 
 
 def _interval(case: Case, position: LoggedPosition) -> AcceptanceInterval:
     drafts = [_not_empty(position.drafts[model]) for model in case.draft_models]
-    known = drafts if case.draft == IndependentDrafts.name else drafts[0]
+    known = drafts if case.kind.one_model_each else drafts[0]
     return acceptance_interval(
-        _not_empty(position.target), known, draft=case.draft, num_drafts=case.num_drafts
+        _not_empty(position.target), known, draft=case.kind, num_drafts=case.num_drafts
     )
 
 

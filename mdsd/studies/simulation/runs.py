@@ -21,7 +21,7 @@ from mdsd.analysis import (
     simulate_pareto_front,
     simulate_rejections,
 )
-from mdsd.studies.positions import Progress, Steps
+from mdsd.studies.cases import Progress, Steps
 from mdsd.studies.simulation.chains import RandomChains
 from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow, compared
 from mdsd.studies.simulation.settings import SimulationSettings

@@ -123,7 +123,7 @@ def test_progress_counts_positions():
 
 
 def test_columns():
-    assert columns(studies.IntervalRow) == (
+    assert tuple(columns(studies.IntervalRow)) == (
         "draft_model",
         "draft",
         "num_drafts",

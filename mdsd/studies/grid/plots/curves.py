@@ -20,8 +20,8 @@ from mdsd.studies.grid.plots.slices import (
     set_title,
     values,
 )
-from mdsd.studies.grid.rows import StudyRow
 from mdsd.studies.plots import legend, panel_grid, stable_names, verifier_look
+from mdsd.studies.rows import StudyRow
 from mdsd.studies.tables import counted
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from mdsd.studies.grid.plots.slices import (
     set_title,
     values,
 )
-from mdsd.studies.grid.rows import StudyRow
 from mdsd.studies.plots import panel_grid
+from mdsd.studies.rows import StudyRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from typing import Any
 
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots.slices import TEMPERATURE, model_groups, pinned, values
-from mdsd.studies.grid.rows import StudyRow
+from mdsd.studies.rows import StudyRow
 from mdsd.studies.tables import counted
 
 __all__ = ["cells_of", "comparable", "findings", "pair", "remarks"]
@@ -99,9 +99,8 @@ def cells_of(rows: Iterable[StudyRow]) -> list[list[StudyRow]]:
     """Split rows into cells: the same draft models, number of drafts, temperature and filters."""
     found: dict[tuple[Any, ...], list[StudyRow]] = {}
     for row in rows:
-        joint = row.draft == "independent"
-        label = (row.draft_model, row.num_drafts, row.temperature, row.top_k, row.top_p)
-        found.setdefault((joint, *label), []).append(row)
+        label = (row.joint, row.draft_model, row.num_drafts, row.filters)
+        found.setdefault(label, []).append(row)
     return list(found.values())
 
 
