@@ -21,8 +21,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class TopLogprobs:
     """The most probable next tokens of a target and its drafts, position by position.
 
-    What is known of each law is its top, so acceptance can be bounded from below and above only:
-    see `mdsd.acceptance_interval` and `mdsd.studies.interval`.
+    What is known of each distribution is its top, so acceptance can be bounded from below and above
+    only: see `mdsd.acceptance_interval` and `mdsd.studies.interval`.
 
     Attributes
     ----------

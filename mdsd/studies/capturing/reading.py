@@ -87,7 +87,8 @@ class Reader:
         Raises
         ------
         InvalidDistributionError
-            If the model returns something else than logits of a law: text and token are named.
+            If the model returns something else than logits of a distribution: text and token are
+            named.
         """
         parts = []
         while first < stop:

@@ -18,7 +18,7 @@ from mdsd.studies.capturing.jobs import CaptureJob, capture_job
 from mdsd.studies.capturing.positions import captured_position
 from mdsd.studies.capturing.reading import Reader, blocks
 from mdsd.studies.capturing.sampling import continued
-from mdsd.studies.capturing.settings import DEFAULT_TOP_K, CaptureSettings, capture_settings
+from mdsd.studies.capturing.settings import DEFAULT_TOP_K, CaptureSettings
 from mdsd.studies.capturing.summary import CaptureSummary, summarise
 from mdsd.studies.positions import Progress, check_progress
 
@@ -44,7 +44,7 @@ def capture(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> CaptureSummary:
-    """Record the laws of a target and its draft models at the positions of texts, into a folder.
+    """Record the distributions of a target and its draft models at the positions of texts.
 
     Parameters
     ----------
@@ -101,13 +101,13 @@ def capture(
     InvalidTokenError
         If a text is not made of token ids.
     InvalidDistributionError
-        If the vocabularies differ in size, or a model returns something else than logits of laws:
-        model, text and position are named, and the shard is not written.
+        If the vocabularies differ in size, or a model returns something else than logits of
+        distributions: model, text and position are named, and the shard is not written.
 
     Notes
     -----
-    The laws are softmaxes over the whole vocabulary at temperature 1, computed in float64 and
-    stored in float32. Nothing depends on the time or the place: the same call makes the same
+    The distributions are softmaxes over the whole vocabulary at temperature 1, computed in float64
+    and stored in float32. Nothing depends on the time or the place: the same call makes the same
     files. Memory is bounded by the models and one shard.
 
     Examples
@@ -124,7 +124,7 @@ def capture(
     >>> read_capture(folder).token_ids.tolist()
     [[0, 1], [0, 1], [1, 2]]
     """
-    settings = capture_settings(
+    settings = CaptureSettings(
         sample=sample,
         max_new_tokens=max_new_tokens,
         temperature=temperature,
