@@ -9,9 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from mdsd._arguments import one_line, shown
-from mdsd.datasets.logs.known import Known, Token
+from mdsd.datasets.logs.known import Known, Problem, Token
 from mdsd.datasets.logs.layouts import read_side
-from mdsd.datasets.logs.problems import Problem
 from mdsd.errors import InvalidDistributionError
 
 __all__ = ["LoggedPosition", "read_line"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mdsd._files import as_path, os_errors, path_name
+from mdsd.datasets.logs.known import Problem
 from mdsd.datasets.logs.lines import LoggedPosition, read_line
-from mdsd.datasets.logs.problems import Problem
 from mdsd.errors import InvalidArgumentError
 
 __all__ = ["TopLogprobs", "read_jsonl", "scan_jsonl"]
