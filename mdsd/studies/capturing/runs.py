@@ -10,7 +10,7 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from mdsd._files import as_path
-from mdsd.datasets.captures import CapturedPosition, CaptureWriter
+from mdsd.datasets.captures import CapturedPosition
 from mdsd.decoding import Model
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.capturing.folders import check_folder, last_place, open_writer
@@ -167,9 +167,11 @@ def run_capture(
     writer = open_writer(folder, job.header(settings))
     size = settings.shard_size(job.vocab_size, len(job.models))
     before = writer.num_positions
-    if not _is_complete(writer, size, settings.positions):
+    left = None if settings.positions is None else settings.positions - before
+    # As far as that can be told, all is captured: only the last shard is short.
+    complete = before % size != 0 or (left is not None and left <= 0)
+    if not complete:
         found = _positions(job, settings, last_place(writer))
-        left = None if settings.positions is None else settings.positions - before
         reported = _reported(islice(found, left), before, total, progress)
         while shard := list(islice(reported, size)):
             writer.write_shard(shard)
@@ -192,12 +194,6 @@ def _most_positions(job: CaptureJob, settings: CaptureSettings) -> int:
             f"{settings.min_context} needs; the longest has {longest}"
         )
     return sum(counts) if settings.positions is None else min(sum(counts), settings.positions)
-
-
-def _is_complete(writer: CaptureWriter, size: int, positions: int | None) -> bool:
-    """Tell whether all is captured, as far as that can be told: only the last shard is short."""
-    done = writer.num_positions
-    return done % size != 0 or (positions is not None and done >= positions)
 
 
 def _reported(
