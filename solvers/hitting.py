@@ -56,7 +56,7 @@ _BLOCK = 8
 def _step(num_draws: int) -> float:
     # The count of arrivals passes n within a factor of exp(1/sqrt(n)) in t, which the step has to
     # resolve. Of 7,000 laws of two weights, 3 to 1e20 times each other, the worst relative error of
-    # a hit was 2e-13 for n up to 64, and 4e-14 of 70 more for n up to 250.
+    # a hit was 2e-13 for n up to 64, and no more than that of 180 for n up to 250.
     return 0.2 * math.sqrt(8.0 / max(num_draws, 8))
 
 

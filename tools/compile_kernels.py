@@ -14,10 +14,9 @@ import numpy as np
 
 import mdsd
 from mdsd._typing import FloatArray
-from mdsd.drafts import DraftDistribution
+from mdsd.drafts import DraftDistribution, default_kinds
 from mdsd.testing import drafts_of
 
-KINDS = ("with_replacement", "without_replacement", "greedy", "top_k", "spechub", "independent")
 ROWS = 4
 NUM_DRAFTS = 2
 
@@ -34,15 +33,16 @@ def _plan(target_probs: FloatArray, drafts: Iterable[DraftDistribution]) -> None
 def _batches(targets: FloatArray, drafted: FloatArray) -> None:
     """Make the calls on whole batches, with every verifier and draft distribution there is."""
     ids = np.argsort(-drafted, axis=-1)[:, :NUM_DRAFTS]
-    for draft in KINDS:
-        probs = np.stack([drafted] * NUM_DRAFTS, axis=1) if draft == "independent" else drafted
+    for draft in default_kinds():
+        probs = np.stack([drafted] * NUM_DRAFTS, axis=1) if draft.one_model_each else drafted
         with suppress(mdsd.UnsupportedError):
             mdsd.acceptance_bounds(targets, probs, draft=draft, num_drafts=NUM_DRAFTS)
         for verifier in mdsd.verifier_names():
-            call = {"draft": draft, "verifier": verifier}
             with suppress(mdsd.UnsupportedError):
-                mdsd.acceptance_rates(targets, probs, num_drafts=NUM_DRAFTS, **call)
-                mdsd.verify_batch(targets, probs, ids, rng=0, **call)
+                mdsd.acceptance_rates(
+                    targets, probs, draft=draft, num_drafts=NUM_DRAFTS, verifier=verifier
+                )
+                mdsd.verify_batch(targets, probs, ids, draft=draft, verifier=verifier, rng=0)
 
 
 def main() -> None:

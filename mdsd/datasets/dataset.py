@@ -1,4 +1,4 @@
-"""The laws of a target and of its drafts on the same positions, in memory."""
+"""The distributions of a target and of its drafts on the same positions, in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kind = Literal["logits", "probs"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset(FrozenArrays):
-    """Laws of a target and of one or more drafts at N positions, over the same K tokens each.
+    """Distributions of a target and of its drafts at N positions, over the same K tokens each.
 
     Column k of a row is the same token for the target and for every draft. The columns may be a
     selection of the vocabulary that differs from row to row: `token_ids` says which tokens they
@@ -37,8 +37,8 @@ class Dataset(FrozenArrays):
     token_ids : ndarray of int64, shape (N, K)
         The vocabulary id of each column, -1 at padding.
     target_kept_mass : ndarray of float64, shape (N,)
-        Probability, under the full law of the target, of the tokens in the row; 1 where the row
-        is the whole vocabulary.
+        Probability, under the full distribution of the target, of the tokens in the row; 1 where
+        the row is the whole vocabulary.
     draft_kept_mass : mapping of str to ndarray of float64, shape (N,)
         The same for each draft model.
     provenance : mapping

@@ -85,7 +85,7 @@ class Source(Protocol):
         InvalidArgumentError
             If the range is none, or the content is no longer what it was when it was opened.
         InvalidDistributionError
-            If what is read is not a table of laws.
+            If what is read is not a table of distributions.
         """
         ...
 
@@ -106,8 +106,8 @@ def open_source(data: str | os.PathLike[str] | Dataset) -> Source:
     Raises
     ------
     InvalidArgumentError, InvalidDistributionError
-        If there is no such data set or file, or as `read_npz` and `read_capture`; the laws in a
-        capture are looked at only when they are read.
+        If there is no such data set or file, or as `read_npz` and `read_capture`; the distributions
+        in a capture are looked at only when they are read.
 
     Examples
     --------

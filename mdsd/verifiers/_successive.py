@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -49,18 +50,26 @@ class SuccessiveRRSPlan(SequentialPlan):
     def _rule(self, ids: IntArray) -> Tests:
         return rrs_tests(self.target_probs, self._laws(ids, self.num_tests))
 
+    def _of_each(self, ids: IntArray, ask: Callable[[IntArray], FloatArray]) -> FloatArray:
+        """Ask about each row of ids, once about those that are equal."""
+        tuples, place = np.unique(ids, axis=0, return_inverse=True)
+        return np.array([ask(row) for row in tuples])[place.ravel()]
+
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         places = np.arange(self.num_tests)
-        found = [np.stack(self._rule(row).chances)[places, row] for row in ids]
-        return np.stack(found) if found else np.empty(ids.shape), ids
+        chances = self._of_each(ids, lambda row: np.stack(self._rule(row).chances)[places, row])
+        return chances.reshape(ids.shape), ids
 
     def _residual_masses(self, ids: IntArray) -> FloatArray:
-        return np.stack([self._rule(row).residual for row in ids])
+        return self._of_each(ids, lambda row: self._rule(row).residual)
 
     def _draw_residual(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        pairs = zip(ids, uniforms, strict=True)
-        drawn = [draw_tokens(self._rule(row).residual, u) for row, u in pairs]
-        return np.array(drawn, dtype=np.int64)
+        tuples, place = np.unique(ids, axis=0, return_inverse=True)
+        drawn = np.empty(len(ids), dtype=np.int64)
+        for k, row in enumerate(tuples):
+            own = place.ravel() == k
+            drawn[own] = draw_tokens(self._rule(row).residual, uniforms[own])
+        return drawn
 
     @cached_property
     def _rate(self) -> tuple[float, float]:

@@ -27,7 +27,7 @@ __all__ = ["Capture", "open_capture", "read_capture"]
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """A capture whose shards were looked at, but whose laws are read only when asked for.
+    """A capture whose shards were looked at, but whose distributions are read only when asked for.
 
     Attributes
     ----------
@@ -91,8 +91,8 @@ class Capture:
         Raises
         ------
         InvalidArgumentError, InvalidDistributionError
-            If a shard has changed, cannot be read or holds something other than laws; the file,
-            the column, the row in it and the value are named.
+            If a shard has changed, cannot be read or holds something other than distributions; the
+            file, the column, the row in it and the value are named.
         """
         parts = []
         for block in range(bisect_right(self.blocks, start, key=itemgetter(1)), len(self.blocks)):

@@ -41,28 +41,61 @@ class Sampling:
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """A checked request.
+    """A request, checked and completed.
 
-    Attributes
+    Parameters
     ----------
-    sampling : Sampling or None
-        Where the positions are those of the target's own continuations of the prompts, how these
-        are drawn; None where they are those of the prompts.
-    top_k : int or None
-        Most probable tokens kept of each model; None for the whole vocabulary.
-    positions : int or None
-        Most positions; None for all.
-    min_context : int
-        Fewest tokens before a position.
-    positions_per_shard : int or None
-        None for as many as make a shard of some tens of megabytes.
+    sample, max_new_tokens, temperature, top_k, positions, min_context, positions_per_shard, seed
+        As for `mdsd.studies.capture`; a `top_k` that keeps the whole vocabulary becomes None.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range, or is about samples where none are asked for.
+
+    Examples
+    --------
+    >>> CaptureSettings(sample=True).sampling
+    Sampling(max_new_tokens=64, temperature=1.0, seed=0)
     """
 
-    sampling: Sampling | None
-    top_k: int | None
-    positions: int | None
-    min_context: int
-    positions_per_shard: int | None
+    sample: bool = False
+    max_new_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = DEFAULT_TOP_K
+    positions: int | None = None
+    min_context: int = 1
+    positions_per_shard: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sample, bool):
+            raise InvalidArgumentError(f"sample is {shown(self.sample)}; expected True or False")
+        for name in ("max_new_tokens", "temperature"):
+            if (value := getattr(self, name)) is not None and not self.sample:
+                raise InvalidArgumentError(f"{name} is {shown(value)}; it is for samples only")
+        read: dict[str, Any] = {
+            "min_context": check_whole("min_context", self.min_context, 1),
+            "seed": check_whole("seed", self.seed, 0, math.inf),
+        }
+        for name in ("max_new_tokens", "positions", "positions_per_shard"):
+            if (value := getattr(self, name)) is not None:
+                read[name] = check_whole(name, value, 1)
+        if self.temperature is not None:
+            read["temperature"] = check_number("temperature", self.temperature)
+        if self.top_k is not None:
+            most = " or None; 0 keeps all"
+            kept = check_whole("top_k", self.top_k, -1, math.inf, otherwise=most)
+            read["top_k"] = kept if kept > 0 else None
+        self.__dict__.update(read)
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How continuations of the prompts are drawn; None where there are none."""
+        if not self.sample:
+            return None
+        length = DEFAULT_NEW_TOKENS if self.max_new_tokens is None else self.max_new_tokens
+        return Sampling(length, 1.0 if self.temperature is None else self.temperature, self.seed)
 
     @property
     def shortest_prompt(self) -> int:
@@ -85,9 +118,9 @@ class CaptureSettings:
 
         Examples
         --------
-        >>> capture_settings().shard_size(50_000, 2)
+        >>> CaptureSettings().shard_size(50_000, 2)
         1024
-        >>> capture_settings(top_k=0).shard_size(50_000, 2)
+        >>> CaptureSettings(top_k=0).shard_size(50_000, 2)
         41
         """
         if self.positions_per_shard is not None:
@@ -98,64 +131,12 @@ class CaptureSettings:
 
     def describe(self) -> dict[str, Any]:
         """Give the settings that decide what is captured, as its files state them."""
-        drawn = dict.fromkeys(field.name for field in fields(Sampling))  # None without samples
-        return {
-            "sample": self.sampling is not None,
-            **(drawn if self.sampling is None else vars(self.sampling)),
-            "positions": self.positions,
-            "min_context": self.min_context,
-        }
+        sampling: dict[str, Any] = dict.fromkeys(field.name for field in fields(Sampling))
+        if self.sampling:
+            sampling = vars(self.sampling)
+        limits = {"positions": self.positions, "min_context": self.min_context}
+        return {"sample": self.sample, **sampling, **limits}
 
 
-def capture_settings(
-    *,
-    sample: bool = False,
-    max_new_tokens: int | None = None,
-    temperature: float | None = None,
-    top_k: int | None = DEFAULT_TOP_K,
-    positions: int | None = None,
-    min_context: int = 1,
-    positions_per_shard: int | None = None,
-    seed: int = 0,
-) -> CaptureSettings:
-    """Check the options of a capture.
-
-    Parameters
-    ----------
-    sample, max_new_tokens, temperature, top_k, positions, min_context, positions_per_shard, seed
-        As for `mdsd.studies.capture`.
-
-    Returns
-    -------
-    CaptureSettings
-
-    Raises
-    ------
-    InvalidArgumentError
-        If an option is out of range, or is about samples where none are asked for.
-
-    Examples
-    --------
-    >>> capture_settings(sample=True).sampling
-    Sampling(max_new_tokens=64, temperature=1.0, seed=0)
-    """
-    if not isinstance(sample, bool):
-        raise InvalidArgumentError(f"sample is {shown(sample)}; expected True or False")
-    for name, value in (("max_new_tokens", max_new_tokens), ("temperature", temperature)):
-        if value is not None and not sample:
-            raise InvalidArgumentError(f"{name} is {shown(value)}; it is for samples only")
-    if top_k is not None:
-        top_k = check_whole("top_k", top_k, -1, math.inf, otherwise=" or None; 0 keeps all")
-    length = DEFAULT_NEW_TOKENS if max_new_tokens is None else max_new_tokens
-    sampling = Sampling(
-        check_whole("max_new_tokens", length, 1),
-        check_number("temperature", 1.0 if temperature is None else temperature),
-        check_whole("seed", seed, 0, math.inf),
-    )
-    counts = {"positions": positions, "positions_per_shard": positions_per_shard}
-    return CaptureSettings(
-        sampling if sample else None,
-        top_k if top_k is not None and top_k > 0 else None,
-        min_context=check_whole("min_context", min_context, 1),
-        **{name: n if n is None else check_whole(name, n, 1) for name, n in counts.items()},
-    )
+capture_settings = CaptureSettings
+"""What ``mdsd capture`` makes of its options."""

@@ -174,10 +174,8 @@ def _shades(count: int) -> list[Any]:
 
 def _curves(batch_sizes: Sequence[int]) -> list[int]:
     """Batch sizes whose rejections are drawn: the first, the last, and of many few between."""
-    count = min(len(batch_sizes), _MOST_CURVES)
-    return [
-        batch_sizes[round(k * (len(batch_sizes) - 1) / max(count - 1, 1))] for k in range(count)
-    ]
+    places = np.linspace(0, len(batch_sizes) - 1, min(len(batch_sizes), _MOST_CURVES))
+    return [batch_sizes[round(place)] for place in places]
 
 
 def _horizons(horizon: int) -> list[int]:

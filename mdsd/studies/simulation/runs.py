@@ -82,9 +82,8 @@ def run_simulation(settings: SimulationSettings, progress: Progress | None = Non
 
     Examples
     --------
-    >>> from mdsd.studies.simulation.settings import simulation_settings
     >>> found = run_simulation(
-    ...     simulation_settings(vocab_size=3, horizon=2, batch_sizes=[4], runs=500)
+    ...     SimulationSettings(vocab_size=3, horizon=2, batch_sizes=(4,), runs=500)
     ... )
     >>> [(row.batch_size, row.horizon) for row in found.rejections]
     [(1, 1), (1, 2), (4, 1), (4, 2)]

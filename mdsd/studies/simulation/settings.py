@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,32 +30,72 @@ _STREAMS = {"chains": 0, "batch": 1, "position": 2, "chain": 3}
 
 @dataclass(frozen=True)
 class SimulationSettings:
-    """A checked request.
+    """A request, checked and completed.
 
-    Attributes
+    Parameters
     ----------
-    vocab_size : int
+    vocab_size : int, default 8
         V, the tokens of the chains.
-    horizon : int
+    horizon : int, default 50
         T, the positions.
-    stationary : bool
+    stationary : bool, default False
         Whether the chains are the same at every position.
-    batch_sizes : tuple of int
-        Rising, 1 among them.
-    epsilons : tuple of float
-        Over-acceptances, rising.
-    runs : int
-        Sequences of T tokens to decode for each number.
-    seed : int
+    batch_sizes : iterable of int
+        Kept as a rising tuple; a single sequence is always simulated.
+    epsilons : iterable of float
+        Over-acceptances, kept as a rising tuple.
+    runs : int, default 100,000
+        Sequences of T tokens to decode for each number, at least 2.
+    seed : int, default 0
+        Of the chains and of the simulations.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is out of range, or the chains would be too large.
+
+    Examples
+    --------
+    >>> SimulationSettings(batch_sizes=(8, 2)).batch_sizes
+    (1, 2, 8)
     """
 
-    vocab_size: int
-    horizon: int
-    stationary: bool
-    batch_sizes: tuple[int, ...]
-    epsilons: tuple[float, ...]
-    runs: int
-    seed: int
+    vocab_size: int = 8
+    horizon: int = 50
+    stationary: bool = False
+    batch_sizes: tuple[int, ...] = DEFAULT_BATCH_SIZES
+    epsilons: tuple[float, ...] = DEFAULT_EPSILONS
+    runs: int = DEFAULT_RUNS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        size = check_whole("vocab_size", self.vocab_size, 1)
+        length = check_whole("horizon", self.horizon, 1)
+        entries = size * size * (1 if self.stationary else length)
+        if entries > _MOST_ENTRIES:
+            hint = "" if self.stationary else ", which a stationary chain needs less of"
+            raise InvalidArgumentError(
+                f"vocab_size is {size} and horizon {length}: a chain of {entries:,} entries; "
+                f"at most {_MOST_ENTRIES:,}{hint}"
+            )
+        sizes = [
+            check_whole(f"batch_sizes[{k}]", m, 1, _LARGEST_BATCH)
+            for k, m in enumerate(self.batch_sizes)
+        ]
+        if not sizes:
+            raise InvalidArgumentError("batch_sizes is empty; expected integers >= 1")
+        steps = [check_number(f"epsilons[{k}]", e) for k, e in enumerate(self.epsilons)]
+        if not steps:
+            raise InvalidArgumentError("epsilons is empty; expected finite numbers >= 0")
+        self.__dict__.update(
+            vocab_size=size,
+            horizon=length,
+            stationary=bool(self.stationary),
+            batch_sizes=tuple(sorted({1, *sizes})),
+            epsilons=tuple(sorted(set(steps))),
+            runs=check_whole("runs", self.runs, 2),
+            seed=check_whole("seed", self.seed, 0, math.inf),
+        )
 
     def describe(self) -> dict[str, Any]:
         """Give the settings as they are written next to the rows."""
@@ -85,67 +124,5 @@ class SimulationSettings:
         return generator(self.seed, "study", _STREAMS[stream], *place)
 
 
-def simulation_settings(
-    *,
-    vocab_size: int = 8,
-    horizon: int = 50,
-    stationary: bool = False,
-    batch_sizes: Iterable[int] = DEFAULT_BATCH_SIZES,
-    epsilons: Iterable[float] = DEFAULT_EPSILONS,
-    runs: int = DEFAULT_RUNS,
-    seed: int = 0,
-) -> SimulationSettings:
-    """Check the options of a simulation.
-
-    Parameters
-    ----------
-    vocab_size : int, default 8
-    horizon : int, default 50
-    stationary : bool, default False
-    batch_sizes : iterable of int
-        A single sequence is always simulated.
-    epsilons : iterable of float
-    runs : int, default 100,000
-        At least 2.
-    seed : int, default 0
-        Of the chains and of the simulations.
-
-    Returns
-    -------
-    SimulationSettings
-
-    Raises
-    ------
-    InvalidArgumentError
-        If an option is out of range, or the chains would be too large.
-
-    Examples
-    --------
-    >>> simulation_settings(batch_sizes=[8, 2]).batch_sizes
-    (1, 2, 8)
-    """
-    size = check_whole("vocab_size", vocab_size, 1)
-    length = check_whole("horizon", horizon, 1)
-    entries = size * size * (1 if stationary else length)
-    if entries > _MOST_ENTRIES:
-        raise InvalidArgumentError(
-            f"vocab_size is {size} and horizon {length}: a chain of {entries:,} entries; at most "
-            f"{_MOST_ENTRIES:,}{'' if stationary else ', which a stationary chain needs less of'}"
-        )
-    sizes = [
-        check_whole(f"batch_sizes[{k}]", m, 1, _LARGEST_BATCH) for k, m in enumerate(batch_sizes)
-    ]
-    if not sizes:
-        raise InvalidArgumentError("batch_sizes is empty; expected integers >= 1")
-    steps = [check_number(f"epsilons[{k}]", value) for k, value in enumerate(epsilons)]
-    if not steps:
-        raise InvalidArgumentError("epsilons is empty; expected finite numbers >= 0")
-    return SimulationSettings(
-        size,
-        length,
-        bool(stationary),
-        tuple(sorted({1, *sizes})),
-        tuple(sorted(set(steps))),
-        check_whole("runs", runs, 2),
-        check_whole("seed", seed, 0, math.inf),
-    )
+simulation_settings = SimulationSettings
+"""What ``mdsd simulate`` makes of its options."""
