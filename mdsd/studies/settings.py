@@ -244,15 +244,7 @@ def grid_settings(
     filters, described = _filter_grid(options.pop("temperatures", (1.0,)), cuts)
     yardsticks = tuple(kind for kind in default_kinds() if not kind.one_model_each)
     chosen = _read_verifiers(verifiers)
-    settings = _read_settings(source, chosen, filters, described, yardsticks, **options)
-    for cell in settings.cells:  # each column of a file has a name of its own
-        for column, times in Counter(cell.columns).items():
-            if times > 1:
-                raise InvalidArgumentError(
-                    f"verifiers holds one whose column {column!r} has the name of another; set "
-                    "another `name` on it"
-                )
-    return settings
+    return _read_settings(source, chosen, filters, described, yardsticks, **options)
 
 
 def _single_filter(source: Source, options: dict[str, Any]) -> dict[str, Any]:
@@ -308,7 +300,15 @@ def _read_settings(
                 f"{', '.join(map(str, asked.kinds))} with num_drafts "
                 f"{', '.join(map(str, asked.num_drafts))}"
             )
-    return StudySettings(asked, described, verifiers, int(seed), grid_cells(cases, yardsticks))
+    cells = grid_cells(cases, yardsticks)
+    for cell in cells:
+        for column, times in Counter(cell.columns).items():
+            if times > 1:  # each has a name of its own, in memory and in files
+                raise InvalidArgumentError(
+                    f"verifiers holds one whose column {column!r} has the name of another; set "
+                    "another `name` on it"
+                )
+    return StudySettings(asked, described, verifiers, int(seed), cells)
 
 
 def read_cases(

@@ -327,6 +327,13 @@ def test_two_verifiers_of_one_name_are_refused(small):
         studies.compare(small, verifiers=["rrs", mdsd.RRSVerifier(seed=1)])
 
 
+def test_verifier_named_as_a_bound_is_refused(small):
+    verifier = DoubtingVerifier()
+    verifier.name = "bound"
+    with pytest.raises(InvalidArgumentError, match="'bound, greedy of draft_0'"):
+        studies.compare(small, num_drafts=[2], drafts=["greedy"], verifiers=[verifier])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
