@@ -21,10 +21,10 @@ import numpy as np
 
 from mdsd.decoding import NGramModel, generate
 from mdsd.studies.decoding.cases import DecoderCase
+from mdsd.studies.decoding.decoder_settings import shown_tree
 from mdsd.studies.decoding.models import TextModels
 from mdsd.studies.decoding.runs import decoder_row, ratio_of_totals
-from mdsd.studies.decoding.settings import shown_tree
-from mdsd.studies.rows import DecoderRow
+from mdsd.studies.study_rows import DecoderRow
 
 ROOT = Path(__file__).resolve().parents[1]
 

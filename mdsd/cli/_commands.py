@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mdsd.datasets import Source
     from mdsd.studies.cases import Progress
-    from mdsd.studies.settings import StudySettings
+    from mdsd.studies.study_settings import StudySettings
 
 
 @main.command()
@@ -44,8 +44,8 @@ def compare(**given: Any) -> None:
     """
     from mdsd.studies.comparison import run_compare
     from mdsd.studies.plots import compare_figure
-    from mdsd.studies.settings import compare_settings
-    from mdsd.studies.tables import compare_report
+    from mdsd.studies.study_settings import compare_settings
+    from mdsd.studies.terminal import compare_report
 
     _study(compare_settings, run_compare, compare_figure, compare_report, **given)
 
@@ -59,8 +59,8 @@ def bound(**given: Any) -> None:
     """
     from mdsd.studies.bounding import run_bound
     from mdsd.studies.plots import bound_figure
-    from mdsd.studies.settings import bound_settings
-    from mdsd.studies.tables import bound_report
+    from mdsd.studies.study_settings import bound_settings
+    from mdsd.studies.terminal import bound_report
 
     _study(bound_settings, run_bound, bound_figure, bound_report, **given)
 
@@ -86,9 +86,9 @@ def study(
     from mdsd.datasets import open_source
     from mdsd.studies.grid.plots import study_figures
     from mdsd.studies.grid.runs import run_study, study_folder
-    from mdsd.studies.grid.tables import study_table
+    from mdsd.studies.grid.study_table import study_table
     from mdsd.studies.output import picture, writable_folder, write_files
-    from mdsd.studies.settings import grid_settings
+    from mdsd.studies.study_settings import grid_settings
 
     source = open_source(data)
     settings = grid_settings(source, **renamed(given, plural=_LISTS))
@@ -115,9 +115,9 @@ def interval(log: Path, output: Path | None, as_json: bool, **given: Any) -> Non
     `prompt_logprobs` of vLLM, `meta_info` of SGLang, or maps of token to log-probability.
     """
     from mdsd.datasets import scan_jsonl
+    from mdsd.studies.intervals.interval_settings import interval_settings
+    from mdsd.studies.intervals.interval_table import interval_report
     from mdsd.studies.intervals.runs import run_interval
-    from mdsd.studies.intervals.settings import interval_settings
-    from mdsd.studies.intervals.tables import interval_report
 
     check_files(output)
     with progress_bar("reading"):
@@ -142,7 +142,7 @@ def report(folder: Path, output: Path) -> None:
     from mdsd.studies.grid.folder import read_study
     from mdsd.studies.grid.report import study_report
     from mdsd.studies.output import check_writable, write_files
-    from mdsd.studies.tables import counted
+    from mdsd.studies.terminal import counted
 
     check_writable(output, (".html",))
     found = read_study(folder)
@@ -166,10 +166,10 @@ def decode(
     With --compare, every verifier runs with every draft distribution it supports, all with the same
     number of drafted tokens for a call of the target.
     """
+    from mdsd.studies.decoding.decoder_settings import comparison_settings, decode_settings
+    from mdsd.studies.decoding.decoder_tables import comparison_report, decode_report
     from mdsd.studies.decoding.models import choose_models
     from mdsd.studies.decoding.runs import run_comparison, run_decode
-    from mdsd.studies.decoding.settings import comparison_settings, decode_settings
-    from mdsd.studies.decoding.tables import comparison_report, decode_report
 
     check_files(output)
     models = choose_models(target, draft_model)
@@ -206,11 +206,11 @@ def capture(
     Without folders, the models are n-grams of Python's language reference, and the prompts pages of
     it that they were not trained on.
     """
+    from mdsd.studies.capturing.capture_settings import capture_settings
     from mdsd.studies.capturing.folders import check_folder
     from mdsd.studies.capturing.jobs import text_job
     from mdsd.studies.capturing.prompts import choose_prompts
     from mdsd.studies.capturing.runs import run_capture
-    from mdsd.studies.capturing.settings import capture_settings
     from mdsd.studies.capturing.summary import summary_lines
     from mdsd.studies.decoding.models import choose_models
 
@@ -248,8 +248,8 @@ def plan_tree(
     """
     from mdsd.datasets import open_source
     from mdsd.studies.planning import acceptance as rates
+    from mdsd.studies.planning.plan_table import plan_report
     from mdsd.studies.planning.plots import plan_figure
-    from mdsd.studies.planning.tables import plan_report
     from mdsd.studies.planning.trees import plan_limits, planned_tree
 
     check_files(output, plot)
@@ -285,9 +285,9 @@ def simulate(output: Path | None, as_json: bool, **given: Any) -> None:
     from mdsd.studies.output import tables_to_json, writable_folder, write_files
     from mdsd.studies.simulation.files import FILE_NAMES, simulation_files
     from mdsd.studies.simulation.runs import run_simulation
-    from mdsd.studies.simulation.settings import simulation_settings
-    from mdsd.studies.simulation.tables import simulation_report
-    from mdsd.studies.tables import print_report
+    from mdsd.studies.simulation.simulation_settings import simulation_settings
+    from mdsd.studies.simulation.simulation_table import simulation_report
+    from mdsd.studies.terminal import print_report
 
     settings = simulation_settings(**renamed(given, plural=()))
     with writable_folder(output, FILE_NAMES):
@@ -305,7 +305,7 @@ def simulate(output: Path | None, as_json: bool, **given: Any) -> None:
 @main.command()
 def verifiers() -> None:
     """List the verifiers, the draft distributions they support and where they come from."""
-    from mdsd.studies.tables import print_report, verifiers_report
+    from mdsd.studies.terminal import print_report, verifiers_report
 
     print_report(verifiers_report())
 

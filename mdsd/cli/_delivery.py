@@ -49,7 +49,7 @@ def deliver(
 ) -> None:
     """Write the files, all of them or none, and then print."""
     from mdsd.studies.output import table, to_json, write_files
-    from mdsd.studies.tables import print_report
+    from mdsd.studies.terminal import print_report
 
     files = dict(more_files)
     if output is not None:

@@ -10,8 +10,8 @@ from mdsd.drafts import Draft
 from mdsd.filters import CutOptions
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.means import all_rows, bound_rows
-from mdsd.studies.rows import BoundRow
-from mdsd.studies.settings import StudySettings, bound_settings, open_dataset
+from mdsd.studies.study_rows import BoundRow
+from mdsd.studies.study_settings import StudySettings, bound_settings, open_dataset
 
 __all__ = ["bound", "run_bound"]
 

@@ -10,8 +10,8 @@ from mdsd.drafts import Draft
 from mdsd.filters import CutOptions
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.means import all_rows, compare_rows
-from mdsd.studies.rows import CompareRow
-from mdsd.studies.settings import StudySettings, compare_settings, open_dataset
+from mdsd.studies.study_rows import CompareRow
+from mdsd.studies.study_settings import StudySettings, compare_settings, open_dataset
 from mdsd.verifiers import Verifier
 
 __all__ = ["compare", "run_compare"]

@@ -9,7 +9,7 @@ from mdsd._typing import AnyArray
 from mdsd.datasets import Source
 from mdsd.studies.cases import Progress
 from mdsd.studies.cells import Cell, DraftedFrom
-from mdsd.studies.rows import (
+from mdsd.studies.study_rows import (
     BoundRow,
     CompareRow,
     Mean,
@@ -18,7 +18,7 @@ from mdsd.studies.rows import (
     StudyRow,
     best_first,
 )
-from mdsd.studies.settings import StudySettings
+from mdsd.studies.study_settings import StudySettings
 from mdsd.studies.values import all_values
 
 __all__ = ["all_rows", "bound_rows", "compare_rows", "study_rows"]

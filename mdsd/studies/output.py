@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mdsd._files import destination, temporary_path
 from mdsd._version import __version__
 from mdsd.errors import InvalidArgumentError
-from mdsd.studies.rows import Row, columns, record
+from mdsd.studies.study_rows import Row, columns, record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

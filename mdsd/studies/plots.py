@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from mdsd.studies.rows import BoundRow, CompareRow, StudiedRow
-from mdsd.studies.tables import titled_groups
+from mdsd.studies.study_rows import BoundRow, CompareRow, StudiedRow
+from mdsd.studies.terminal import titled_groups
 from mdsd.verifiers import verifier_names
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from mdsd.errors import SolverError, UnsupportedError
 from mdsd.filters import Filters
 from mdsd.studies.cases import Progress, Steps
 from mdsd.studies.cells import Cell, DraftedFrom
-from mdsd.studies.rows import Missing
-from mdsd.studies.settings import StudySettings, search_tolerance
+from mdsd.studies.study_rows import Missing
+from mdsd.studies.study_settings import StudySettings, search_tolerance
 
 __all__ = ["BlockValues", "FilteredBlock", "all_values", "block_values", "study_blocks"]
 

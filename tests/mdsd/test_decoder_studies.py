@@ -12,9 +12,9 @@ from mdsd.decoding import DecodeResult, DecodeSeconds, TableModel, TreeShape, ge
 from mdsd.drafts.registry import draft_names
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.studies.decoding.cases import DecoderCase, applicable, candidates
+from mdsd.studies.decoding.decoder_settings import comparison_settings, decode_settings, shown_tree
 from mdsd.studies.decoding.models import TextModels, choose_models
 from mdsd.studies.decoding.runs import decoder_row, ratio_of_totals, run_comparison, run_decode
-from mdsd.studies.decoding.settings import comparison_settings, decode_settings, shown_tree
 
 TARGET = TableModel([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4], [0.3, 0.3, 0.4]])
 DRAFT = TableModel([[0.3, 0.4, 0.3], [0.2, 0.4, 0.4], [0.4, 0.3, 0.3]])

@@ -21,10 +21,10 @@ from mdsd.studies.planning.acceptance import (
     measured_acceptance,
     measuring_settings,
 )
+from mdsd.studies.planning.plan_table import plan_report, tree_lines
 from mdsd.studies.planning.plots import leaf_places, plan_figure
-from mdsd.studies.planning.tables import plan_report, tree_lines
 from mdsd.studies.planning.trees import PlannedTree, plan_limits, planned_tree
-from mdsd.studies.tables import print_report
+from mdsd.studies.terminal import print_report
 from mdsd.testing import accepted_law, sequence_law
 
 from .decoding.toys import PrefixModel, distance, plain_law

@@ -14,11 +14,11 @@ from mdsd.errors import InvalidArgumentError
 from mdsd.studies.output import picture
 from mdsd.studies.simulation.chains import random_chains
 from mdsd.studies.simulation.plots import simulation_figures
-from mdsd.studies.simulation.rows import compared
 from mdsd.studies.simulation.runs import Simulation, run_simulation
-from mdsd.studies.simulation.settings import SimulationSettings, simulation_settings
-from mdsd.studies.simulation.tables import simulation_report
-from mdsd.studies.tables import print_report
+from mdsd.studies.simulation.simulation_rows import compared
+from mdsd.studies.simulation.simulation_settings import SimulationSettings, simulation_settings
+from mdsd.studies.simulation.simulation_table import simulation_report
+from mdsd.studies.terminal import print_report
 
 SMALL: dict[str, Any] = {
     "vocab_size": 4,

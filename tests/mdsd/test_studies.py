@@ -17,8 +17,8 @@ from mdsd.datasets import Dataset
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.output import check_writable, picture, write_files
 from mdsd.studies.plots import bound_figure, compare_figure
-from mdsd.studies.rows import Mean, Missing
-from mdsd.studies.settings import MONTE_CARLO_PATHS, compare_settings, open_dataset
+from mdsd.studies.study_rows import Mean, Missing
+from mdsd.studies.study_settings import MONTE_CARLO_PATHS, compare_settings, open_dataset
 
 P = np.array([[0.5, 0.3, 0.2], [0.4, 0.35, 0.25]])
 Q = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])

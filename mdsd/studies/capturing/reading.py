@@ -12,7 +12,7 @@ from mdsd.decoding import Model
 from mdsd.decoding.models import model_logits
 from mdsd.errors import InvalidDistributionError
 from mdsd.filters import probs_from_logits
-from mdsd.studies.capturing.settings import Sampling
+from mdsd.studies.capturing.capture_settings import Sampling
 
 __all__ = ["Reader", "blocks", "continued", "window_start"]
 

@@ -13,11 +13,11 @@ from mdsd._files import as_path
 from mdsd.datasets.captures import CapturedPosition
 from mdsd.decoding import Model
 from mdsd.errors import InvalidArgumentError
+from mdsd.studies.capturing.capture_settings import DEFAULT_TOP_K, CaptureSettings
 from mdsd.studies.capturing.folders import check_folder, last_place, open_writer
 from mdsd.studies.capturing.jobs import CaptureJob, capture_job
 from mdsd.studies.capturing.positions import captured_position
 from mdsd.studies.capturing.reading import Reader, blocks, continued
-from mdsd.studies.capturing.settings import DEFAULT_TOP_K, CaptureSettings
 from mdsd.studies.capturing.summary import CaptureSummary, summarise
 from mdsd.studies.cases import Progress, check_progress
 

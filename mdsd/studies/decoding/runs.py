@@ -11,9 +11,9 @@ import numpy as np
 from mdsd.decoding import DecodeResult, generate
 from mdsd.studies.cases import Progress, Steps
 from mdsd.studies.decoding.cases import DecoderCase
+from mdsd.studies.decoding.decoder_settings import DecodeSettings
 from mdsd.studies.decoding.models import TextModels
-from mdsd.studies.decoding.settings import DecodeSettings
-from mdsd.studies.rows import DecoderRow
+from mdsd.studies.study_rows import DecoderRow
 
 __all__ = ["decoder_row", "ratio_of_totals", "run_comparison", "run_decode"]
 

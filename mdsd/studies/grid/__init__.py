@@ -2,6 +2,6 @@
 
 from mdsd.studies.grid.folder import Study, read_study
 from mdsd.studies.grid.runs import study
-from mdsd.studies.rows import StudyRow
+from mdsd.studies.study_rows import StudyRow
 
 __all__ = ["Study", "StudyRow", "read_study", "study"]

@@ -19,7 +19,7 @@ from mdsd._typing import AnyArray
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import Filters
 from mdsd.studies.cells import Cell, DraftedFrom
-from mdsd.studies.rows import Missing
+from mdsd.studies.study_rows import Missing
 from mdsd.studies.values import BlockValues
 
 __all__ = ["CellFile", "write_cell"]

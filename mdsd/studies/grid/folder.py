@@ -33,8 +33,8 @@ from mdsd.filters import CUT_COLUMNS
 from mdsd.studies.grid.cell_files import CellFile, write_cell
 from mdsd.studies.means import study_rows
 from mdsd.studies.output import to_csv, to_parquet, write_files
-from mdsd.studies.rows import StudyRow
-from mdsd.studies.settings import StudySettings
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.study_settings import StudySettings
 from mdsd.studies.values import BlockValues, study_blocks
 
 __all__ = ["Block", "Study", "StudyFolder", "opened_study", "read_study"]

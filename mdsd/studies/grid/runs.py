@@ -17,8 +17,8 @@ from mdsd.filters import FilterAxes
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.grid.folder import Block, Study, opened_study
 from mdsd.studies.grid.workers import check_workers, run_tasks
-from mdsd.studies.rows import StudyRow
-from mdsd.studies.settings import StudySettings, grid_settings
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.study_settings import StudySettings, grid_settings
 from mdsd.studies.values import BlockValues, FilteredBlock, block_values
 from mdsd.verifiers import Verifier
 

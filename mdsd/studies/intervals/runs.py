@@ -15,10 +15,10 @@ from mdsd.drafts import Draft
 from mdsd.errors import InvalidDistributionError, SolverError, UnsupportedError
 from mdsd.intervals import AcceptanceInterval, acceptance_interval
 from mdsd.studies.cases import Case, Progress, Steps, check_progress
-from mdsd.studies.intervals.rows import IntervalRow
-from mdsd.studies.intervals.settings import interval_settings
-from mdsd.studies.rows import Mean, Missing
-from mdsd.studies.settings import Cases
+from mdsd.studies.intervals.interval_rows import IntervalRow
+from mdsd.studies.intervals.interval_settings import interval_settings
+from mdsd.studies.study_rows import Mean, Missing
+from mdsd.studies.study_settings import Cases
 
 __all__ = ["interval", "run_interval"]
 

@@ -19,7 +19,7 @@ from mdsd.drafts import Draft, WithoutReplacement, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
 from mdsd.studies.cases import Case, Progress, Steps
-from mdsd.studies.settings import StudySettings, compare_settings
+from mdsd.studies.study_settings import StudySettings, compare_settings
 from mdsd.studies.values import FilteredBlock, study_blocks
 from mdsd.verifiers import RRSVerifier
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from mdsd.studies.output import picture, to_csv
 from mdsd.studies.simulation.plots import simulation_figures
 from mdsd.studies.simulation.runs import Simulation
-from mdsd.studies.simulation.settings import SimulationSettings
+from mdsd.studies.simulation.simulation_settings import SimulationSettings
 
 __all__ = ["FILE_NAMES", "simulation_files"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd.studies.plots import MARKERS, STYLE
-from mdsd.studies.rows import Row
-from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow
 from mdsd.studies.simulation.runs import Simulation
-from mdsd.studies.simulation.settings import SimulationSettings
-from mdsd.studies.simulation.tables import chain_name, sequences
-from mdsd.studies.tables import counted
+from mdsd.studies.simulation.simulation_rows import BiasRow, RejectionsRow, SavedRow
+from mdsd.studies.simulation.simulation_settings import SimulationSettings
+from mdsd.studies.simulation.simulation_table import chain_name, sequences
+from mdsd.studies.study_rows import Row
+from mdsd.studies.terminal import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,8 +23,8 @@ from mdsd.analysis import (
 )
 from mdsd.studies.cases import Progress, Steps
 from mdsd.studies.simulation.chains import RandomChains
-from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow, compared
-from mdsd.studies.simulation.settings import SimulationSettings
+from mdsd.studies.simulation.simulation_rows import BiasRow, RejectionsRow, SavedRow, compared
+from mdsd.studies.simulation.simulation_settings import SimulationSettings
 
 __all__ = ["SCOPES", "Simulation", "run_simulation"]
 

@@ -14,7 +14,7 @@ from mdsd import SolverError, datasets, studies
 from mdsd.datasets import Dataset, LoggedPosition, TopLogprobs
 from mdsd.errors import InvalidArgumentError
 from mdsd.intervals import acceptance_interval
-from mdsd.studies.rows import columns
+from mdsd.studies.study_rows import columns
 
 DRAFTS = ["with_replacement", "without_replacement", "greedy", "independent"]
 

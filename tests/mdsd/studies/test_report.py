@@ -14,8 +14,8 @@ from matplotlib.image import imread
 import mdsd
 from mdsd.studies.grid.report import study_report
 from mdsd.studies.grid.report.findings import comparable, findings, remarks
-from mdsd.studies.grid.report.tables import MOST_ROWS, report_tables
-from mdsd.studies.rows import Missing
+from mdsd.studies.grid.report.sorted_tables import MOST_ROWS, report_tables
+from mdsd.studies.study_rows import Missing
 
 from ...commands import assert_refused, printed, run, run_python
 from .grids import HOSTILE, NOTHING, made_row, made_study, random_data, run_small

@@ -22,7 +22,7 @@ from mdsd import datasets, studies
 from mdsd.errors import InvalidArgumentError, MdsdError, UnsupportedError
 from mdsd.studies.grid import read_study
 from mdsd.studies.grid.workers import run_tasks
-from mdsd.studies.rows import CompareRow, StudyRow, columns, record
+from mdsd.studies.study_rows import CompareRow, StudyRow, columns, record
 
 from ...captures import write_synthetic_capture
 from ...commands import LIMIT, PACKAGES, assert_refused, printed, report_of, run

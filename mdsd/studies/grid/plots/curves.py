@@ -21,8 +21,8 @@ from mdsd.studies.grid.plots.slices import (
     values,
 )
 from mdsd.studies.plots import legend, panel_grid, stable_names, verifier_look
-from mdsd.studies.rows import StudyRow
-from mdsd.studies.tables import counted
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,7 +22,7 @@ from mdsd.studies.grid.plots.slices import (
     values,
 )
 from mdsd.studies.plots import panel_grid
-from mdsd.studies.rows import StudyRow
+from mdsd.studies.study_rows import StudyRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

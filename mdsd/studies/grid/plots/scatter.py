@@ -11,8 +11,8 @@ from mdsd._typing import FloatArray
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots.slices import ModelGroup, pinned, set_title
 from mdsd.studies.plots import panel_grid, stable_names, verifier_look
-from mdsd.studies.rows import StudyRow
-from mdsd.studies.tables import counted
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd.filters import CUT_COLUMNS, Filters
 from mdsd.studies.grid.folder import Study
-from mdsd.studies.rows import StudyRow
-from mdsd.studies.tables import counted, models_name
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import counted, models_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots import MOST_MODELS, Picture, study_pictures
 from mdsd.studies.grid.plots.slices import model_groups
 from mdsd.studies.grid.report.findings import findings, remarks
-from mdsd.studies.grid.report.tables import report_tables
+from mdsd.studies.grid.report.sorted_tables import report_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,8 +9,8 @@ from typing import Any
 
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots.slices import TEMPERATURE, model_groups, pinned, values
-from mdsd.studies.rows import StudyRow
-from mdsd.studies.tables import counted
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import counted
 
 __all__ = ["cells_of", "comparable", "findings", "pair", "remarks"]
 

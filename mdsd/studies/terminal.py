@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from mdsd.studies.rows import BoundRow, CompareRow, Missing, StudyRow
+from mdsd.studies.study_rows import BoundRow, CompareRow, Missing, StudyRow
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
 __all__ = [

@@ -9,8 +9,8 @@ from typing import Any
 
 from mdsd.filters import FILTER_COLUMNS
 from mdsd.studies.grid.report.findings import cells_of, comparable
-from mdsd.studies.rows import StudyRow
-from mdsd.studies.tables import NONE, as_points, as_probability, counted
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import NONE, as_points, as_probability, counted
 
 __all__ = ["MOST_ROWS", "Table", "report_tables"]
 

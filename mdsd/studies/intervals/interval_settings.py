@@ -10,7 +10,7 @@ from mdsd.datasets import TopLogprobs
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.intervals.interval import _ENDS
-from mdsd.studies.settings import Cases, read_cases, read_kinds
+from mdsd.studies.study_settings import Cases, read_cases, read_kinds
 
 __all__ = ["interval_settings"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mdsd.studies.rows import Missing, Row
+from mdsd.studies.study_rows import Missing, Row
 
 __all__ = ["IntervalRow"]
 

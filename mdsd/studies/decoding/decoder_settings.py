@@ -17,7 +17,7 @@ from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions, Filters
 from mdsd.studies.decoding.cases import DecoderCase, applicable, candidates
 from mdsd.studies.decoding.models import TextModels
-from mdsd.studies.settings import read_kinds, read_names
+from mdsd.studies.study_settings import read_kinds, read_names
 from mdsd.verifiers import RRSVerifier, verifier_names
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
-from mdsd.studies.rows import StudyRow
-from mdsd.studies.tables import (
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import (
     as_points,
     as_probability,
     headed_groups,

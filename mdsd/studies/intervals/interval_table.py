@@ -8,8 +8,8 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from mdsd.studies.intervals.rows import IntervalRow
-from mdsd.studies.tables import Paragraph, as_mean, counted, models_name, plain_table
+from mdsd.studies.intervals.interval_rows import IntervalRow
+from mdsd.studies.terminal import Paragraph, as_mean, counted, models_name, plain_table
 
 __all__ = ["interval_report"]
 
