@@ -260,14 +260,14 @@ def _filter_grid(
     temperatures: Iterable[float], cuts: Mapping[str, Sequence[Any]]
 ) -> tuple[list[tuple[Filters, ...]], dict[str, list[Any]]]:
     """Make all filters: for each way to leave tokens out, those of all temperatures."""
-    heats = listed("temperatures", temperatures)
-    for name, values in {"temperatures": heats, **cuts}.items():
+    asked = listed("temperatures", temperatures)
+    for name, values in {"temperatures": asked, **cuts}.items():
         if not values:
             raise InvalidArgumentError(f"{name} is empty; expected at least one")
     found: dict[tuple[Filters, ...], None] = {}
     for combination in product(*cuts.values()):
         cut = dict(zip(cuts, combination, strict=True))
-        found[_distinct("temperatures", [Filters(heat, **cut) for heat in heats])] = None
+        found[_distinct("temperatures", [Filters(each, **cut) for each in asked])] = None
     described = {
         name: list(dict.fromkeys(getattr(each, name) for row in found for each in row))
         for name in ("temperature", *cuts)

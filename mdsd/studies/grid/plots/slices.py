@@ -103,9 +103,9 @@ TEMPERATURE = Axis(
     name="temperature",
     label="temperature (0: argmax)",
     of=lambda row: row.temperature,
-    order=lambda heat: heat,
-    pick=lambda heats: min(heats, key=lambda heat: abs(heat - 1.0)),
-    words=lambda heat: f"temperature {heat:g}",
+    order=lambda temperature: temperature,
+    pick=lambda temperatures: min(temperatures, key=lambda temperature: abs(temperature - 1.0)),
+    words=lambda temperature: f"temperature {temperature:g}",
 )
 NUM_DRAFTS = Axis(
     name="n",
