@@ -1,7 +1,7 @@
 """What is taken from a model's distribution before tokens are drawn from it.
 
-Masks, temperature, top-k and top-p, in that order. A filter is a
-field of `Filters`, a key of `FilterOptions`, and a step of `Filters._filtered`; all else, from
+Masks, temperature, top-k, top-p and min-p, in that order, as transformers has it. A filter is a
+field of `Filters`, a key of the options below, and a step of `Filters._filtered`; all else, from
 decoders to the columns of a study, goes by these.
 """
 
@@ -37,6 +37,7 @@ class CutOptions(TypedDict, total=False):
 
     top_k: int | None
     top_p: float
+    min_p: float
 
 
 class FilterOptions(CutOptions, total=False):
@@ -50,6 +51,7 @@ class FilterAxes(TypedDict, total=False):
 
     top_k: Iterable[int | None]
     top_p: Iterable[float]
+    min_p: Iterable[float]
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Filters:
         Keep exactly this many tokens, the lowest ids on ties; None, 0 and -1 keep all.
     top_p : float, default 1.0
         In (0, 1]: keep the shortest prefix by descending probability whose sum reaches it.
+    min_p : float, default 0.0
+        In [0, 1]: keep the tokens whose probability is at least this times the largest.
 
     Raises
     ------
@@ -72,14 +76,18 @@ class Filters:
 
     Notes
     -----
-    Order: masks, temperature, top-k, renormalise, top-p, renormalise.
+    Order: masks, temperature, top-k, renormalise, top-p, renormalise, min-p, renormalise. What
+    top-k keeps is the same before and behind min-p; top-p keeps more tokens before it than it would
+    behind it, where some engines have it.
 
     Examples
     --------
     >>> Filters(top_k=1).of_logits([0.0, 2.0, 1.0]).tolist()
     [0.0, 1.0, 0.0]
+    >>> Filters(min_p=0.5).of_probs([0.5, 0.3, 0.2]).round(6).tolist()
+    [0.625, 0.375, 0.0]
     >>> Filters(temperature=0.6, top_k=0)
-    Filters(temperature=0.6, top_k=None, top_p=1.0)
+    Filters(temperature=0.6, top_k=None, top_p=1.0, min_p=0.0)
     """
 
     temperature: float = field(default=1.0, metadata={"words": "Temperature; 0 is greedy."})
@@ -87,12 +95,16 @@ class Filters:
     top_p: float = field(
         default=1.0, metadata={"words": "Keep the shortest prefix that reaches this mass."}
     )
+    min_p: float = field(
+        default=0.0, metadata={"words": "Keep tokens of at least this times the largest."}
+    )
 
     def __post_init__(self) -> None:
         checked = {
             "temperature": float(_check_temperature(self.temperature, ())) + 0.0,  # -0.0 is 0.0
             "top_k": _check_top_k(self.top_k),
             "top_p": _check_top_p(self.top_p),
+            "min_p": _check_min_p(self.min_p),
         }
         vars(self).update(checked)
 
@@ -154,6 +166,9 @@ class Filters:
             law /= law.sum(axis=-1, keepdims=True)
         if self.top_p < 1.0:
             _keep_nucleus(law, self.top_p)
+        if self.min_p > 0.0:
+            law[law < self.min_p * law.max(axis=-1, keepdims=True)] = 0.0
+            law /= law.sum(axis=-1, keepdims=True)
         return law
 
 
@@ -184,6 +199,11 @@ class Filtered:
         """Mass kept; 1.0 for all."""
         return self.filters.top_p
 
+    @property
+    def min_p(self) -> float:
+        """Share of the largest probability below which tokens are left out; 0.0 for none."""
+        return self.filters.min_p
+
 
 def probs_from_logits(
     logits: ArrayLike,
@@ -191,6 +211,7 @@ def probs_from_logits(
     temperature: ArrayLike = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
+    min_p: float = 0.0,
     allowed_token_ids: ArrayLike | None = None,
 ) -> FloatArray:
     """Turn logits into probabilities, filtered as a sampler would.
@@ -205,6 +226,8 @@ def probs_from_logits(
         Keep exactly this many tokens, the lowest ids on ties; None, 0 and -1 keep all.
     top_p : float, default 1.0
         In (0, 1]: keep the shortest prefix by descending probability whose sum reaches it.
+    min_p : float, default 0.0
+        In [0, 1]: keep the tokens whose probability is at least this times the largest.
     allowed_token_ids : array_like of int, optional
         Mask every other token, before anything else.
 
@@ -221,7 +244,8 @@ def probs_from_logits(
 
     Notes
     -----
-    Order: masks, temperature, top-k, renormalise, top-p. Use the same options for target and draft.
+    Order: masks, temperature, top-k, renormalise, top-p, renormalise, min-p. Use the same options
+    for target and draft.
 
     Examples
     --------
@@ -232,7 +256,7 @@ def probs_from_logits(
     if allowed_token_ids is not None:
         scores[..., ~_allowed(allowed_token_ids, scores.shape[-1])] = -np.inf
     heat = _check_temperature(temperature, scores.shape[:-1])
-    return Filters(top_k=top_k, top_p=top_p)._filtered(scores, heat, "logits")
+    return Filters(top_k=top_k, top_p=top_p, min_p=min_p)._filtered(scores, heat, "logits")
 
 
 def filter_probs(
@@ -241,14 +265,15 @@ def filter_probs(
     temperature: ArrayLike = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
+    min_p: float = 0.0,
 ) -> FloatArray:
-    """Apply temperature, top-k and top-p to probabilities.
+    """Apply temperature, top-k, top-p and min-p to probabilities.
 
     Parameters
     ----------
     probs : array_like, or tensor on the host, shape (..., V)
         Probabilities; temperature T means ``p**(1/T)``, renormalised.
-    temperature, top_k, top_p
+    temperature, top_k, top_p, min_p
         As for `probs_from_logits`.
 
     Returns
@@ -267,7 +292,7 @@ def filter_probs(
     >>> filter_probs([0.4, 0.3, 0.2, 0.1], top_k=2, top_p=0.55).tolist()
     [1.0, 0.0, 0.0, 0.0]
     """
-    return _filter_probs(probs, Filters(top_k=top_k, top_p=top_p), temperature)
+    return _filter_probs(probs, Filters(top_k=top_k, top_p=top_p, min_p=min_p), temperature)
 
 
 def _filter_probs(probs: ArrayLike, filters: Filters, temperature: ArrayLike) -> FloatArray:
@@ -389,3 +414,10 @@ def _check_top_p(top_p: Any) -> float:
     if not 0.0 < nucleus <= 1.0:
         raise InvalidArgumentError(f"top_p is {shown(top_p)}; expected a number in (0, 1]")
     return nucleus
+
+
+def _check_min_p(min_p: Any) -> float:
+    share = read_number(min_p)
+    if not 0.0 <= share <= 1.0:
+        raise InvalidArgumentError(f"min_p is {shown(min_p)}; expected a number in [0, 1]")
+    return share
