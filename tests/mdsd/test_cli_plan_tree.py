@@ -76,6 +76,7 @@ def test_measured_acceptance_can_be_given_again(folder):
         "temperature": 1.0,
         "top_k": None,
         "top_p": 1.0,
+        "min_p": 0.0,
         "seed": 2,
     }
     assert len(measured["acceptance_by_rank"]) == len(measured["acceptance_stderr"]) == 3

@@ -10,7 +10,7 @@ import numpy as np
 
 from mdsd import studies
 from mdsd.datasets import Dataset
-from mdsd.filters import FILTER_COLUMNS, Filters
+from mdsd.filters import CUT_COLUMNS, FILTER_COLUMNS, Filters
 from mdsd.studies.grid import Study, StudyRow, read_study
 
 HOSTILE = "org/</td><script>alert('x')</script> & \"tiny\" {{ 7 * 7 }} %s"
@@ -99,7 +99,11 @@ def made_study(rows: Sequence[StudyRow], positions: int = 10) -> Study:
     plan = {
         "version": "1",
         "data": {"name": "made up", "fingerprint": "77", "positions": 20, "provenance": {}},
-        "settings": {"positions": positions, "top_k": [None], "top_p": [1.0], "seed": 0},
+        "settings": {
+            "positions": positions,
+            **{name: [getattr(Filters(), name)] for name in CUT_COLUMNS},
+            "seed": 0,
+        },
         "cells": 1,
         "libraries": {"numpy": "2"},
     }
