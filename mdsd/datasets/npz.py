@@ -71,7 +71,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     >>> path = Path(tempfile.mkdtemp()) / "mine.npz"
     >>> np.savez(path, target_probs=[[0.5, 0.3, 0.2]], draft_logits=np.zeros((2, 1, 3)))
     >>> data = read_npz(path)
-    >>> data.target_kind, data.draft_kind, list(data.draft_logits)
+    >>> data.target_kind, data.draft_kind, list(data.draft_tables)
     ('probs', 'logits', ['draft_0', 'draft_1'])
     """
     file = as_path(path)
@@ -97,8 +97,8 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     draft_mass = _extra(arrays, "draft_kept_mass", np.ones((len(names), len(target))), path)
     return Dataset(
         name=file.stem,
-        target_logits=checked_target,
-        draft_logits=dict(zip(names, checked_drafts, strict=True)),
+        target_table=checked_target,
+        draft_tables=dict(zip(names, checked_drafts, strict=True)),
         token_ids=_extra(arrays, "token_ids", token_ids, path),
         target_kept_mass=_extra(arrays, "target_kept_mass", np.ones(len(target)), path),
         draft_kept_mass=dict(zip(names, draft_mass, strict=True)),

@@ -66,12 +66,12 @@ class FilteredBlock:
     def __init__(self, block: Dataset, filters: Filters) -> None:
         self._block, self._filters = block, filters
         self._drafts: dict[str, FloatArray] = {}
-        self.target = filters.of_table(block.target_logits, block.target_kind)
+        self.target = filters.of_table(block.target_table, block.target_kind)
 
     def draft(self, model: str) -> FloatArray:
         """Give the output distributions of a draft model, shape (B, V)."""
         if model not in self._drafts:
-            table = self._block.draft_logits[model]
+            table = self._block.draft_tables[model]
             self._drafts[model] = self._filters.of_table(table, self._block.draft_kind)
         return self._drafts[model]
 

@@ -118,6 +118,7 @@ def test_json_has_the_documented_keys():
         "temperature": 1.0,
         "top_k": None,
         "top_p": 1.0,
+        "min_p": 0.0,
         "seeds": [3],
     }
     (row,) = report["rows"]

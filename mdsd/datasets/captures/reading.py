@@ -121,8 +121,8 @@ class Capture:
         )
         return Dataset(
             name=self.folder.resolve().name,
-            target_logits=logits,
-            draft_logits=dict(zip(names, draft_logits, strict=True)),
+            target_table=logits,
+            draft_tables=dict(zip(names, draft_logits, strict=True)),
             token_ids=padded(parts, "token_ids", np.int64(-1)),
             target_kept_mass=masses,
             draft_kept_mass=dict(zip(names, draft_masses, strict=True)),

@@ -27,8 +27,8 @@ def random_data(models: Sequence[str], positions: int = 12, tokens: int = 8) -> 
     ones = np.ones(positions)
     return Dataset(
         name="made up",
-        target_logits=target,
-        draft_logits=drafts,
+        target_table=target,
+        draft_tables=drafts,
         token_ids=np.tile(np.arange(tokens), (positions, 1)),
         target_kept_mass=ones,
         draft_kept_mass=dict.fromkeys(drafts, ones),

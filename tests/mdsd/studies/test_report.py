@@ -61,6 +61,7 @@ def test_tables_have_the_numbers_of_every_row(pictured, page):
             f"{row.temperature:g}",
             "all" if row.top_k is None else str(row.top_k),
             f"{row.top_p:g}",
+            f"{row.min_p:g}",
         ]
         assert one == [
             HOSTILE,

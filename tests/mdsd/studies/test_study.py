@@ -116,7 +116,7 @@ def test_three_drafts_are_estimated_within_their_error():
     data = datasets.load("smollm2")
     target, drafted = (
         mdsd.probs_from_logits(table[:5], top_k=90)
-        for table in (data.target_logits, data.draft_logits["drop2"])
+        for table in (data.target_table, data.draft_tables["drop2"])
     )
     exact = np.mean(
         [
@@ -208,8 +208,8 @@ def test_numbers_of_each_position_are_those_of_its_plan(whole, capture):
     rates = cell.column(drafted.acceptance_column("kseq"))
     (model,) = cell.cell.draft_models
     for position in range(20):
-        p = mdsd.probs_from_logits(data.target_logits[position], temperature=0.7)
-        q = mdsd.probs_from_logits(data.draft_logits[model][position], temperature=0.7)
+        p = mdsd.probs_from_logits(data.target_table[position], temperature=0.7)
+        q = mdsd.probs_from_logits(data.draft_tables[model][position], temperature=0.7)
         draft = mdsd.WithReplacement(q, 2)
         assert bounds[position] == pytest.approx(mdsd.acceptance_bound(p, draft).value, abs=1e-12)
         plan = mdsd.get_verifier("kseq").plan(p, draft)
