@@ -9,7 +9,7 @@ import pytest
 
 import mdsd
 from mdsd.decoding import DecodeResult, DecodeSeconds, TableModel, TreeShape, generate
-from mdsd.drafts.registry import draft_names
+from mdsd.drafts import default_kinds
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.studies.decoding.cases import DecoderCase, applicable, candidates
 from mdsd.studies.decoding.decoder_settings import comparison_settings, decode_settings, shown_tree
@@ -40,7 +40,7 @@ def letters(*draft_models: TableModel, ends: tuple[int, ...] = ()) -> TextModels
 @pytest.mark.parametrize("tree", [(3, 2, 1), (2, 2), (4,), (1, 1, 1)], ids=shown_tree)
 def test_candidates_draft_as_many_tokens_as_the_tree(tree):
     nodes = TreeShape.from_branching(tree).num_nodes
-    found = candidates(tree, ALL, draft_names(), ("tree", "batch"))
+    found = candidates(tree, ALL, default_kinds(), ("tree", "batch"))
     assert len(set(found)) == len(found)
     for case in found:
         left = nodes - case.num_nodes
@@ -50,7 +50,7 @@ def test_candidates_draft_as_many_tokens_as_the_tree(tree):
 
 def test_every_verifier_runs_with_what_it_supports():
     found = applicable(
-        candidates((2, 1), ALL, draft_names(), ("tree", "batch")), letters(DRAFT, OTHER)
+        candidates((2, 1), ALL, default_kinds(), ("tree", "batch")), letters(DRAFT, OTHER)
     )
     pairs = {(case.verifier, str(case.draft)) for case in found if case.scheme == "tree"}
     verifiers = {name: mdsd.get_verifier(name) for name in mdsd.verifier_names()}
@@ -72,7 +72,7 @@ def test_every_verifier_runs_with_what_it_supports():
 
 def test_spechub_needs_two_drafts_at_each_node():
     one, two = (
-        applicable(candidates(tree, ["spechub"], draft_names(), ["tree"]), letters())
+        applicable(candidates(tree, ["spechub"], default_kinds(), ["tree"]), letters())
         for tree in ((2, 1), (2, 2))
     )
     assert one == ()

@@ -95,6 +95,7 @@ def test_heads_name_the_columns(page):
         "temperature",
         f"top{HYPHEN}k",
         f"top{HYPHEN}p",
+        f"min{HYPHEN}p",
         "acceptance",
         "s.e.",
         "10%",
