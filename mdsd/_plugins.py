@@ -21,7 +21,7 @@ def load_plugins(
     what : str
         What one of them is, for the warning.
     base : type
-        Class that they derive from.
+        Class that they derive from; each has the name of its entry point.
     known : mapping of str to type
         Whose names are taken.
     """
@@ -33,6 +33,8 @@ def load_plugins(
                 raise TypeError(f"{entry.value} is not a subclass of mdsd.{base.__name__}")
             if entry.name in found:
                 raise ValueError(f"the name {entry.name!r} is taken")
+            if kind.name != entry.name:
+                raise ValueError(f"its name is {kind.name!r}")
         except Exception as error:  # a stranger's code may fail in any way
             warnings.warn(
                 f"{what} {entry.name!r} of another package cannot be used: {error}",

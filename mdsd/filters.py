@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_whole, read_array, read_number, row_name, shown
+from mdsd._arguments import check_name, check_whole, read_array, read_number, row_name, shown
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import BoolArray, FloatArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
@@ -29,6 +29,7 @@ __all__ = [
     "Filters",
     "filter_probs",
     "probs_from_logits",
+    "read_filters",
 ]
 
 
@@ -139,7 +140,8 @@ class Filters:
 
     def of_table(self, table: FloatArray, kind: str) -> FloatArray:
         """Filter what a data set holds, logits or probs by its `kind`."""
-        return self.of_logits(table) if kind == "logits" else self.of_probs(table)
+        of_kind = {"logits": self.of_logits, "probs": self.of_probs}
+        return of_kind[check_name("kind", kind, of_kind)](table)
 
     def _heat(self, scores: FloatArray) -> FloatArray:
         return np.full(scores.shape[:-1], self.temperature)
@@ -177,6 +179,19 @@ FILTER_COLUMNS: tuple[str, ...] = tuple(each.name for each in fields(Filters))
 
 CUT_COLUMNS = tuple(name for name in FILTER_COLUMNS if name != "temperature")
 """Names of the filters that leave tokens out."""
+
+
+def read_filters(options: FilterOptions) -> Filters:
+    """Read the keyword arguments of what filters.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one is not a filter, or out of range; names it and those that are.
+    """
+    for name in options:
+        check_name("filter", name, FILTER_COLUMNS)
+    return Filters(**options)
 
 
 class Filtered:

@@ -24,7 +24,7 @@ from mdsd.errors import (
     InvalidDistributionError,
     UnsupportedError,
 )
-from mdsd.filters import FilterOptions, Filters
+from mdsd.filters import FilterOptions, read_filters
 from mdsd.trees import TreeShape, read_tree
 from mdsd.verifiers import RRSVerifier, Verifier
 
@@ -194,7 +194,7 @@ def make_decoder(
         kind,
         shape,
         verification,
-        Sampling(Filters(**filters), logits_processor),
+        Sampling(read_filters(filters), logits_processor),
         read_eos(eos_token_id, target.vocab_size),
     )
 

@@ -13,10 +13,15 @@ from mdsd._arguments import check_whole, read_array
 from mdsd._frozen import FrozenArrays
 from mdsd._probabilities import as_float_array, check_probs, ratio_order
 from mdsd._random import RandomSource, generator
-from mdsd._tokens import check_token_ids
+from mdsd._tokens import check_token_ids, read_token_ids
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.kinds import DraftKind, make_kind
-from mdsd.errors import InvalidArgumentError, InvalidDistributionError, UnsupportedError
+from mdsd.errors import (
+    InvalidArgumentError,
+    InvalidDistributionError,
+    InvalidTokenError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from solvers.token_lottery import GroupedLaw
@@ -152,11 +157,14 @@ class DraftDistribution(ABC):
 
         Raises
         ------
+        InvalidArgumentError
+            If the kind does not draft n tokens, or an option is not one of its own.
         InvalidDistributionError
             If `draft_probs` is no probability vector, or too short of tokens to draw.
         """
         constructor: Any = cls
-        made: DraftDistribution = constructor(draft_probs, num_drafts, **options)
+        count = cls.kind(**options).check_count(num_drafts)
+        made: DraftDistribution = constructor(draft_probs, count, **options)
         return made
 
     @classmethod
@@ -305,6 +313,8 @@ class DraftDistribution(ABC):
 
         Raises
         ------
+        InvalidTokenError
+            If these are not less than n integers in ``0 .. V - 1``.
         UnsupportedError
             If the class is not `successive`.
         """
@@ -533,7 +543,7 @@ def refuse_short(
 
 
 class DeclaredDraft(FrozenArrays, DraftDistribution):
-    """What the built-in laws share: checked arguments around `_prob`, `_draw` and `_tuple_arrays`.
+    """What the built-in laws share: checked arguments around `_prob`, `_draw` and the like.
 
     Attributes
     ----------
@@ -577,6 +587,15 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
     def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
         return np.asarray(self._prob(draft_token_ids) > 0.0)
 
+    def next_probs(self, drafted: Any) -> FloatArray:  # noqa: D102
+        ids = read_token_ids(drafted, "drafted")
+        if ids.ndim != 1 or len(ids) >= self.num_drafts:
+            raise InvalidTokenError(
+                f"drafted has shape {ids.shape}; expected (k,) with k < {self.num_drafts}"
+            )
+        sizes = {"num_drafts": len(ids), "vocab_size": self.vocab_size}
+        return self._next_probs(check_token_ids(ids, **sizes, name="drafted"))
+
     def hit_probs(self, order: Any) -> FloatArray:  # noqa: D102
         return self._hit_probs(check_order(order, self.vocab_size))
 
@@ -614,6 +633,10 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
     @abstractmethod
     def _hit_probs(self, order: IntArray) -> FloatArray:
         """Hit probabilities along a checked order."""
+
+    def _next_probs(self, drafted: IntArray) -> FloatArray:
+        """Law of the token after others, whose ids are within range."""
+        return super().next_probs(drafted)
 
     @abstractmethod
     def _count_tuples(self) -> float:

@@ -137,12 +137,12 @@ class HybridDraft(DeclaredDraft):
             return same_top
         return same_top & self._tail.is_possible(draft_token_ids[..., self.num_top :])
 
-    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+    def _next_probs(self, drafted: IntArray) -> FloatArray:
         if len(drafted) < self.num_top or self._tail is None:
             certain = np.zeros(self.vocab_size)
             certain[self.top_token_ids[len(drafted)]] = 1.0
             return certain
-        return self._tail.next_probs(drafted[self.num_top :])
+        return self._tail._next_probs(drafted[self.num_top :])
 
     def _certain(self) -> BoolArray:
         certain = np.zeros(self.vocab_size, dtype=np.bool_)

@@ -77,6 +77,7 @@ class IndependentDrafts(DeclaredDraft):
 
     @classmethod
     def from_probs(cls, draft_probs: Any, num_drafts: int, **options: Any) -> DraftDistribution:  # noqa: D102
+        cls.kind(**options).check_count(num_drafts)
         draft = cls(draft_probs)
         if draft.num_drafts != num_drafts:
             raise InvalidArgumentError(
@@ -107,7 +108,7 @@ class IndependentDrafts(DeclaredDraft):
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return product_tuples(list(self.draft_probs))
 
-    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+    def _next_probs(self, drafted: IntArray) -> FloatArray:
         return np.asarray(self.draft_probs[len(drafted)])
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102

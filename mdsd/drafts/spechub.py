@@ -72,6 +72,7 @@ class SpecHubDraft(DeclaredDraft):
 
     @classmethod
     def from_probs(cls, draft_probs: Any, num_drafts: int, **options: Any) -> DraftDistribution:  # noqa: D102
+        cls.kind(**options).check_count(num_drafts)
         return cls(draft_probs)
 
     @classmethod

@@ -77,7 +77,7 @@ class WithReplacement(DeclaredDraft):
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return product_tuples([self.draft_probs] * self.num_drafts)
 
-    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+    def _next_probs(self, drafted: IntArray) -> FloatArray:
         return self.draft_probs
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102

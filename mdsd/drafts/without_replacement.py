@@ -121,7 +121,7 @@ class WithoutReplacement(DeclaredDraft):
             probs = probs[rows, new]
         return support[places], probs
 
-    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+    def _next_probs(self, drafted: IntArray) -> FloatArray:
         left = self.draft_probs.copy()
         left[drafted] = 0.0
         return np.asarray(left / left.sum())
