@@ -121,7 +121,7 @@ DRAFTS = Seam(
     },
     waiting={
         "studies/decoding/cases.py": 8,
-        "studies/decoding/settings.py": 8,
+        "studies/decoding/decoder_settings.py": 8,
         "studies/grid/cells.py": 12,
         "studies/grid/plots/slices.py": 2,
         "studies/grid/report/findings.py": 3,
@@ -154,7 +154,7 @@ VERIFIERS = Seam(
     },
     waiting={
         "studies/decoding/cases.py": 4,
-        "studies/decoding/settings.py": 1,
+        "studies/decoding/decoder_settings.py": 1,
         "studies/planning/acceptance.py": 4,
     },
 )
@@ -165,7 +165,7 @@ FILTERS = Seam(
     waiting={
         "studies/bounding.py": 3,
         "studies/comparison.py": 3,
-        "studies/decoding/settings.py": 8,
+        "studies/decoding/decoder_settings.py": 8,
         "studies/grid/cells.py": 5,
         "studies/grid/plots/slices.py": 4,
         "studies/grid/report/__init__.py": 1,
