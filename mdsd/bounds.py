@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_name, check_number, check_whole, one_line
 from mdsd._frozen import FrozenArrays, frozen
@@ -72,7 +73,7 @@ class AcceptanceBound(FrozenArrays):
 
 
 def acceptance_bound(
-    target_probs: Any,
+    target_probs: ArrayLike,
     draft: DraftDistribution,
     *,
     method: str = "auto",

@@ -270,7 +270,7 @@ def _read_logits(logits: ArrayLike) -> FloatArray:
     return scores
 
 
-def _allowed(token_ids: Any, vocab_size: int) -> BoolArray:
+def _allowed(token_ids: ArrayLike, vocab_size: int) -> BoolArray:
     ids = read_array(token_ids, "allowed_token_ids", InvalidArgumentError)
     if ids.shape == (0,):
         ids = ids.astype(np.int64)  # an empty list reads as float64
@@ -331,7 +331,7 @@ def _keep_nucleus(law: FloatArray, nucleus: float) -> None:
         row /= row.sum()
 
 
-def _check_temperature(temperature: Any, rows: tuple[int, ...]) -> FloatArray:
+def _check_temperature(temperature: ArrayLike, rows: tuple[int, ...]) -> FloatArray:
     given = read_array(temperature, "temperature", InvalidArgumentError)
     if given.dtype.kind not in "fiu":
         raise InvalidArgumentError(f"temperature is {shown(temperature)}; expected a number")

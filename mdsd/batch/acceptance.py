@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import read_array, shown
-from mdsd._typing import AnyArray, FloatArray
+from mdsd._typing import AnyArray, FloatArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import Rule, met_kernel, rule_of
 from mdsd.batch._threads import over_rows
@@ -22,14 +23,14 @@ __all__ = ["acceptance_rates"]
 
 
 def acceptance_rates(
-    target_probs: Any,
-    draft_probs: Any,
+    target_probs: TensorLike,
+    draft_probs: TensorLike,
     *,
     draft: Draft = "with_replacement",
     num_drafts: int,
     verifier: str | Verifier,
-    seeds: Any = None,
-) -> Any:
+    seeds: TensorLike | None = None,
+) -> Tensor:
     """Compute the acceptance rate of a verifier at many positions.
 
     Parameters
@@ -104,12 +105,12 @@ def acceptance_rates(
 
 
 def _rates_on_host(
-    target_probs: Any,
-    draft_probs: Any,
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike,
     kind: DraftKind,
     num_drafts: int,
     verifier: Verifier,
-    seeds: Any,
+    seeds: ArrayLike | None,
 ) -> FloatArray:
     target, drafted, _ = read_pair(target_probs, draft_probs, kind)
     check_support(drafted, kind, num_drafts)
@@ -129,7 +130,7 @@ def _rates_on_host(
     return values
 
 
-def _read_seeds(seeds: Any, rows: int) -> AnyArray:
+def _read_seeds(seeds: ArrayLike, rows: int) -> AnyArray:
     given = read_array(seeds, "seeds", InvalidArgumentError)
     if given.shape != (rows,):
         raise InvalidArgumentError(

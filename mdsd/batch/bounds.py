@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._typing import FloatArray
+from mdsd._typing import FloatArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import bound_kernel
 from mdsd.batch._threads import over_rows
@@ -18,13 +17,13 @@ __all__ = ["acceptance_bounds"]
 
 
 def acceptance_bounds(
-    target_probs: Any,
-    draft_probs: Any,
+    target_probs: TensorLike,
+    draft_probs: TensorLike,
     *,
     draft: Draft = "with_replacement",
     num_drafts: int,
     tolerance: float = 1e-9,
-) -> Any:
+) -> Tensor:
     """Compute the acceptance bound alpha* of many positions.
 
     Parameters
@@ -105,7 +104,11 @@ def acceptance_bounds(
 
 
 def _bounds_on_host(
-    target_probs: Any, draft_probs: Any, kind: DraftKind, num_drafts: int, tolerance: float
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike,
+    kind: DraftKind,
+    num_drafts: int,
+    tolerance: float,
 ) -> FloatArray:
     target, drafted, _ = read_pair(target_probs, draft_probs, kind)
     check_support(drafted, kind, num_drafts)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._frozen import FrozenArrays, frozen
@@ -50,7 +50,7 @@ class NGramModel(FrozenArrays):
     [[0.1778, 0.5333, 0.2889]]
     """
 
-    def __init__(self, token_ids: Any, vocab_size: int, order: int) -> None:
+    def __init__(self, token_ids: ArrayLike, vocab_size: int, order: int) -> None:
         self.vocab_size = check_whole("vocab_size", vocab_size, 1)
         self.order = check_whole("order", order, 1)
         tokens = np.array(read_sequence("token_ids", token_ids, self.vocab_size, least=1))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array
-from mdsd._typing import AnyArray, FloatArray
+from mdsd._typing import AnyArray, FloatArray, TensorLike
 from mdsd.decoding.drafted import Rows
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.filters import Filters
 
 __all__ = ["FilteredRows", "LogitsProcessor", "Sampling"]
 
-LogitsProcessor = Callable[[list[int], AnyArray], Any]
+LogitsProcessor = Callable[[list[int], AnyArray], TensorLike]
 """Called with a prefix and the logits (V,) of the token that follows; returns the logits to use."""
 
 
@@ -53,7 +53,7 @@ class Sampling:
                 "expected a function of a prefix and its logits"
             )
 
-    def probs(self, prefixes: Sequence[list[int]], logits: Any, name: str) -> FloatArray:
+    def probs(self, prefixes: Sequence[list[int]], logits: ArrayLike, name: str) -> FloatArray:
         """Give the laws that the tokens after some prefixes are drawn from.
 
         Parameters

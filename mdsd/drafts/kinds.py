@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._typing import BoolArray, FloatArray
@@ -96,7 +97,7 @@ class DraftKind:
         models = num_drafts if self.one_model_each else 1
         return self.refusal(num_drafts) is None and models <= num_models
 
-    def check_count(self, num_drafts: Any) -> int:
+    def check_count(self, num_drafts: int) -> int:
         """Check a number of drafts.
 
         Raises
@@ -110,7 +111,7 @@ class DraftKind:
             raise InvalidArgumentError(f"num_drafts is {count}; {refusal}")
         return count
 
-    def make(self, draft_probs: Any, num_drafts: int) -> DraftDistribution:
+    def make(self, draft_probs: ArrayLike, num_drafts: int) -> DraftDistribution:
         """Make the draft distribution of n tokens.
 
         Parameters

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mdsd._arguments import shown
 from mdsd.drafts import (
@@ -27,6 +27,8 @@ from mdsd.intervals.greedy import ends_greedy
 from mdsd.intervals.independent import ends_independent
 from mdsd.intervals.known import KnownLaw, check_same_tokens, overlap, read_law, require_tokens
 from solvers.certificates import certified_gap
+
+Token = TypeVar("Token", bound=Hashable)
 
 __all__ = ["AcceptanceInterval", "acceptance_interval"]
 
@@ -55,7 +57,11 @@ class AcceptanceInterval:
 
 
 def acceptance_interval(
-    target_logprobs: Any, draft_logprobs: Any, *, draft: Draft = "with_replacement", num_drafts: int
+    target_logprobs: Mapping[Token, float],
+    draft_logprobs: Mapping[Token, float] | Sequence[Mapping[Token, float]],
+    *,
+    draft: Draft = "with_replacement",
+    num_drafts: int,
 ) -> AcceptanceInterval:
     """Bound the acceptance bound alpha* from the log-probabilities of some tokens.
 
