@@ -36,7 +36,7 @@ def acceptance_rates(
     Parameters
     ----------
     target_probs : array_like or tensor, shape (B, V)
-        Law of the next token under the target model, one row for each position.
+        Distribution of the next token under the target model, one row for each position.
     draft_probs : array_like or tensor, shape (B, V), or (B, n, V) for independent drafts
         Output distributions of the draft model, or of the n draft models in draft order; on the
         device of `target_probs`.
@@ -197,15 +197,15 @@ def _rates_of_plans(
     values = np.empty(len(target.rows))
     for row in range(len(values)):
         if not kind.draft_type.declared:
-            law = make_draft(kind, drafted, row, num_drafts)
-            values[row] = verifier.plan(target.given[row], law).acceptance_rate
+            draft = make_draft(kind, drafted, row, num_drafts)
+            values[row] = verifier.plan(target.given[row], draft).acceptance_rate
             continue
-        laws = slice(row * models, (row + 1) * models)
+        own = slice(row * models, (row + 1) * models)
         p = target.rows[row].astype(np.float64) / target.masses[row]
-        q = drafted.rows[laws].astype(np.float64) / drafted.masses[laws, np.newaxis]
+        q = drafted.rows[own].astype(np.float64) / drafted.masses[own, np.newaxis]
         # Tokens that no side can produce change nothing but the size.
         live = (p > 0.0) | (q > 0.0).any(axis=0)
         q = q[:, live]
-        law = kind.make(q if kind.one_model_each else q[0], num_drafts)
-        values[row] = verifier.plan(p[live], law).acceptance_rate
+        draft = kind.make(q if kind.one_model_each else q[0], num_drafts)
+        values[row] = verifier.plan(p[live], draft).acceptance_rate
     return values

@@ -29,7 +29,7 @@ def acceptance_bounds(
     Parameters
     ----------
     target_probs : array_like or tensor, shape (B, V)
-        Law of the next token under the target model, one row for each position.
+        Distribution of the next token under the target model, one row for each position.
     draft_probs : array_like or tensor, shape (B, V), or (B, n, V) for independent drafts
         Output distributions of the draft model, or of the n draft models in draft order; on the
         device of `target_probs`.
@@ -116,10 +116,10 @@ def _bounds_on_host(
     if kernel is not None:
         return _compiled_bounds(target, drafted, kernel, num_drafts)
     rows = range(len(target.rows))
-    laws = (make_draft(kind, drafted, row, num_drafts) for row in rows)
+    made = (make_draft(kind, drafted, row, num_drafts) for row in rows)
     bounds = (
-        acceptance_bound(p, law, tolerance=tolerance)
-        for p, law in zip(target.given, laws, strict=True)
+        acceptance_bound(p, draft, tolerance=tolerance)
+        for p, draft in zip(target.given, made, strict=True)
     )
     return np.array([bound.value for bound in bounds], dtype=np.float64)
 
@@ -134,8 +134,8 @@ def _compiled_bounds(
     sides = (target.rows, target.masses, drafted.rows, drafted.masses)
 
     def bound(start: int, stop: int) -> None:
-        law = getattr(kernels, kernel)
-        kernels.bound_rows(law, num_drafts, _step(num_drafts), *sides, values, start, stop)
+        number = getattr(kernels, kernel)
+        kernels.bound_rows(number, num_drafts, _step(num_drafts), *sides, values, start, stop)
 
     over_rows(bound, *target.rows.shape)
     return values

@@ -56,7 +56,7 @@ def verify_batch(
     Parameters
     ----------
     target_probs : array_like or tensor, shape (B, V)
-        Law of the next token under the target model, one row for each position.
+        Distribution of the next token under the target model, one row for each position.
     draft_probs : array_like or tensor, shape (B, V), or (B, n, V) for independent drafts
         Output distributions of the draft model, or of the n draft models in draft order; on the
         device of `target_probs`.
@@ -214,8 +214,7 @@ def _verify_on_host(
         _run(kernel, target, drafted, ids, numbers, tokens)
     # Rows without a kernel, and those that rounding could decide either way.
     for row in np.flatnonzero(tokens < 0).tolist():
-        law = make_draft(kind, drafted, row, num_drafts)
-        plan = verifier.plan(target.given[row], law)
+        plan = verifier.plan(target.given[row], make_draft(kind, drafted, row, num_drafts))
         tokens[row] = plan.verify(ids[row], uniforms=numbers[row]).token_id
     matches = ids == tokens[:, np.newaxis]
     index = np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
@@ -301,8 +300,8 @@ def _possible(ids: IntArray, drafted: BatchProbs, kind: DraftKind) -> BoolArray:
     """Tell which rows of ids can have been drawn, as `DraftDistribution.is_possible` does."""
     num_drafts = ids.shape[1]
     if not kind.draft_type.declared:
-        laws = (make_draft(kind, drafted, row, num_drafts) for row in range(len(ids)))
-        found = [law.is_possible(own) for law, own in zip(laws, ids, strict=True)]
+        made = (make_draft(kind, drafted, row, num_drafts) for row in range(len(ids)))
+        found = [draft.is_possible(own) for draft, own in zip(made, ids, strict=True)]
         return np.array(found, dtype=np.bool_)
     if kind.one_model_each:
         positive = are_positive(drafted.rows, ids.reshape(-1, 1)).reshape(ids.shape).all(axis=1)
@@ -360,8 +359,15 @@ def _run(
     tokens: IntArray,
 ) -> None:
     # Of several independent draft models only the naive verifier comes here, which asks for none.
-    law = drafted if len(drafted.rows) == len(target.rows) else target
-    arrays = (target.rows, target.masses, law.rows, law.masses, np.ascontiguousarray(ids), numbers)
+    drafted = drafted if len(drafted.rows) == len(target.rows) else target
+    arrays = (
+        target.rows,
+        target.masses,
+        drafted.rows,
+        drafted.masses,
+        np.ascontiguousarray(ids),
+        numbers,
+    )
 
     def verify(start: int, stop: int) -> None:
         kernel(*arrays, tokens, start, stop)

@@ -107,7 +107,7 @@ class Decoder:
         return growing
 
     def _draft_probs(self, model: RowModel, prefixes: Prefixes) -> list[Any]:
-        """Ask a draft model for its laws after the prefixes of each row: (B, V), or empty."""
+        """Ask a draft model what follows the prefixes of each row: (B, V), or empty."""
         logits = model.logits(prefixes)
         return [
             self.sampling.probs(asked, found, model.name) if asked else found
@@ -125,7 +125,7 @@ class Decoder:
         Returns
         -------
         list of DraftedTree
-            Whose laws are filtered when they are first asked for.
+            Whose distributions are filtered when they are first asked for.
         """
         logits = self.target.logits([drafting.paths for drafting in drawn])
         return [
@@ -189,7 +189,7 @@ def make_decoder(
     else:
         shape = TreeShape.k_ary(num_drafts, depth) if tree is None else read_tree(tree)
     verification = step_verification(verifier)
-    _check_laws(shape, kind, len(models), verification)
+    _check_drafts(shape, kind, len(models), verification)
     return Decoder(
         PlainRows("target", target),
         models,
@@ -274,7 +274,7 @@ def _check_batch_scheme(verifier: object, tree: TreeLike | None) -> None:
         )
 
 
-def _check_laws(
+def _check_drafts(
     shape: TreeShape, kind: DraftKind, num_models: int, verification: StepVerification
 ) -> None:
     counts = sorted({len(shape.children(node)) for node in set(shape.parents) - {-1}})

@@ -40,7 +40,7 @@ class DecodeSeconds:
     target : float
         Calls of the target model.
     verification : float
-        Turning the target's logits into laws, and verifying.
+        Turning the target's logits into probabilities, and verifying.
     """
 
     drafting: float

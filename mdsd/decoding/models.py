@@ -61,12 +61,12 @@ class Model(Protocol):
 
 
 class TableModel(FrozenArrays):
-    """A Markov chain: the law of the next token depends on the last one only.
+    """A Markov chain: the distribution of the next token depends on the last one only.
 
     Parameters
     ----------
     probs : array_like, shape (V, V)
-        Row a is the law of the token that follows token a.
+        Row a is the distribution of the token that follows token a.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From logits to the laws that tokens are drawn from, by one rule for target and draft models."""
+"""From logits to what tokens are drawn from, by one rule for target and draft models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Sampling:
             )
 
     def probs(self, prefixes: Sequence[list[int]], logits: ArrayLike, name: str) -> FloatArray:
-        """Give the laws that the tokens after some prefixes are drawn from.
+        """Give the distributions that the tokens after some prefixes are drawn from.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ def _processed(process: LogitsProcessor, prefix: list[int], row: AnyArray) -> An
 
 
 class FilteredRows:
-    """Laws of the token after each node of a tree, worked out for the nodes that are asked for.
+    """Distributions of the token after each node of a tree, worked out when they are asked for.
 
     At a large vocabulary the filters cost more than a verification, and a verification level by
     level visits one node of each level only.

@@ -22,7 +22,7 @@ __all__ = ["MappedModel", "map_vocabulary"]
 def map_vocabulary(
     draft_probs: ArrayLike, target_token_ids: ArrayLike, vocab_size: int
 ) -> FloatArray:
-    """Write the laws of a draft model over the target's token ids.
+    """Write the distributions of a draft model over the target's token ids.
 
     Parameters
     ----------

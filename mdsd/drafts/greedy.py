@@ -43,7 +43,7 @@ class GreedyDraft(DeclaredDraft):
 
     Notes
     -----
-    The greedy construction of Hu et al., "Towards Optimal Multi-draft Speculative Decoding". The
+    The greedy draft of Hu et al., "Towards Optimal Multi-draft Speculative Decoding". The
     tuple is T in order, then the sampled token.
 
     Examples
@@ -114,7 +114,7 @@ def hit_of_top_and_tail(order: IntArray, top: IntArray, tail_probs: FloatArray) 
     top : ndarray of int64
         Tokens that are always drafted.
     tail_probs : ndarray, shape (V,)
-        Law of the one sampled token, 0 on `top`; all 0 where none is sampled.
+        Distribution of the one sampled token, 0 on `top`; all 0 where none is sampled.
 
     Returns
     -------

@@ -32,7 +32,7 @@ class SpecHubDraft(DeclaredDraft):
     hub : int
         a: the most likely token, ties to the lowest id.
     tail_probs : ndarray of float64, shape (V,)
-        Law of the other token: q off the hub, renormalised.
+        Distribution of the other token: q off the hub, renormalised.
     other_first : float
         Probability that the other token comes first: the mass of q off the hub.
 

@@ -499,7 +499,7 @@ class Verifier(ABC):
         Parameters
         ----------
         target_probs : array_like, shape (V,)
-            Law of the next token under the target model.
+            Distribution of the next token under the target model.
         draft : DraftDistribution
             Law the drafts are drawn from.
 
