@@ -1,4 +1,4 @@
-"""Distributions of which some tokens are known: read from log-probabilities, and laid side by side."""
+"""Distributions known in part: read from log-probabilities, and laid side by side."""
 
 from __future__ import annotations
 
@@ -168,7 +168,8 @@ def overlap(target: KnownProbs, draft: KnownProbs) -> Overlap:
 
     Examples
     --------
-    >>> found = overlap(KnownProbs({"a": 0.5, "b": 0.25}, 0.25), KnownProbs({"c": 0.5, "a": 0.5}, 0.0))
+    >>> target = KnownProbs({"a": 0.5, "b": 0.25}, 0.25)
+    >>> found = overlap(target, KnownProbs({"c": 0.5, "a": 0.5}, 0.0))
     >>> found.target.tolist(), found.draft.tolist(), found.target_only, found.draft_only.tolist()
     ([0.5], [0.5], 0.25, [0.5])
     """
