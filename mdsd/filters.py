@@ -132,7 +132,7 @@ class Filters:
     def of_logits(self, logits: ArrayLike) -> FloatArray:
         """Turn logits into filtered probabilities; see `mdsd.probs_from_logits`."""
         scores = _read_logits(logits)
-        return self._filtered(scores, self._heat(scores), "logits")
+        return self._filtered(scores, self._by_row(scores), "logits")
 
     def of_probs(self, probs: ArrayLike) -> FloatArray:
         """Filter probabilities; see `mdsd.filter_probs`."""
@@ -143,13 +143,13 @@ class Filters:
         of_kind = {"logits": self.of_logits, "probs": self.of_probs}
         return of_kind[check_name("kind", kind, of_kind)](table)
 
-    def _heat(self, scores: FloatArray) -> FloatArray:
+    def _by_row(self, scores: FloatArray) -> FloatArray:
         return np.full(scores.shape[:-1], self.temperature)
 
     def _filtered(
         self,
         scores: FloatArray,
-        heat: FloatArray,
+        temperatures: FloatArray,
         name: str,
         *,
         ranks: FloatArray | None = None,
@@ -162,16 +162,16 @@ class Filters:
         """
         if ranks is None:
             ranks = scores
-        law = _tempered(scores, heat, name, ranks, probs)
+        kept = _tempered(scores, temperatures, name, ranks, probs)
         if self.top_k is not None and self.top_k < scores.shape[-1]:
-            law[~_top_k_mask(ranks, self.top_k)] = 0.0
-            law /= law.sum(axis=-1, keepdims=True)
+            kept[~_top_k_mask(ranks, self.top_k)] = 0.0
+            kept /= kept.sum(axis=-1, keepdims=True)
         if self.top_p < 1.0:
-            _keep_nucleus(law, self.top_p)
+            _keep_nucleus(kept, self.top_p)
         if self.min_p > 0.0:
-            law[law < self.min_p * law.max(axis=-1, keepdims=True)] = 0.0
-            law /= law.sum(axis=-1, keepdims=True)
-        return law
+            kept[kept < self.min_p * kept.max(axis=-1, keepdims=True)] = 0.0
+            kept /= kept.sum(axis=-1, keepdims=True)
+        return kept
 
 
 FILTER_COLUMNS: tuple[str, ...] = tuple(each.name for each in fields(Filters))
@@ -270,8 +270,9 @@ def probs_from_logits(
     scores = _read_logits(logits)
     if allowed_token_ids is not None:
         scores[..., ~_allowed(allowed_token_ids, scores.shape[-1])] = -np.inf
-    heat = _check_temperature(temperature, scores.shape[:-1])
-    return Filters(top_k=top_k, top_p=top_p, min_p=min_p)._filtered(scores, heat, "logits")
+    temperatures = _check_temperature(temperature, scores.shape[:-1])
+    filters = Filters(top_k=top_k, top_p=top_p, min_p=min_p)
+    return filters._filtered(scores, temperatures, "logits")
 
 
 def filter_probs(
@@ -317,8 +318,8 @@ def _filter_probs(probs: ArrayLike, filters: Filters, temperature: ArrayLike) ->
     ranks = values.astype(np.float64, copy=False)
     with np.errstate(divide="ignore"):
         scores = np.log(checked)
-    heat = _check_temperature(temperature, scores.shape[:-1])
-    return filters._filtered(scores, heat, "probs", ranks=ranks, probs=checked)
+    temperatures = _check_temperature(temperature, scores.shape[:-1])
+    return filters._filtered(scores, temperatures, "probs", ranks=ranks, probs=checked)
 
 
 def _read_logits(logits: ArrayLike) -> FloatArray:
@@ -335,7 +336,7 @@ def _read_logits(logits: ArrayLike) -> FloatArray:
     return scores
 
 
-def _allowed(token_ids: Any, vocab_size: int) -> BoolArray:
+def _allowed(token_ids: ArrayLike, vocab_size: int) -> BoolArray:
     ids = read_array(token_ids, "allowed_token_ids", InvalidArgumentError)
     if ids.shape == (0,):
         ids = ids.astype(np.int64)  # an empty list reads as float64
@@ -355,7 +356,11 @@ def _allowed(token_ids: Any, vocab_size: int) -> BoolArray:
 
 
 def _tempered(
-    scores: FloatArray, heat: FloatArray, name: str, ranks: FloatArray, probs: FloatArray | None
+    scores: FloatArray,
+    temperatures: FloatArray,
+    name: str,
+    ranks: FloatArray,
+    probs: FloatArray | None,
 ) -> FloatArray:
     """Apply the temperature of each row; refuse rows without any token."""
     peak = scores.max(axis=-1, keepdims=True)
@@ -363,17 +368,17 @@ def _tempered(
     if empty.any():
         row = tuple(int(i) for i in np.argwhere(np.atleast_1d(empty))[0])
         raise InvalidDistributionError(f"{row_name(name, row)} has empty support")
-    if probs is not None and (heat == 1.0).all():
+    if probs is not None and (temperatures == 1.0).all():
         return probs.copy()
     # Subtract the maximum first: a tiny temperature then overflows to minus infinity only.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        law = np.exp((scores - peak) / heat[..., np.newaxis])
-    cold = heat == 0.0
+        tempered = np.exp((scores - peak) / temperatures[..., np.newaxis])
+    cold = temperatures == 0.0
     if cold.any():
         first = np.argmax(ranks, axis=-1)[..., np.newaxis] == np.arange(scores.shape[-1])
-        law = np.where(cold[..., np.newaxis], first, law)
-    law /= law.sum(axis=-1, keepdims=True)
-    return np.asarray(law)
+        tempered = np.where(cold[..., np.newaxis], first, tempered)
+    tempered /= tempered.sum(axis=-1, keepdims=True)
+    return np.asarray(tempered)
 
 
 def _top_k_mask(ranks: FloatArray, count: int) -> BoolArray:
@@ -386,9 +391,9 @@ def _top_k_mask(ranks: FloatArray, count: int) -> BoolArray:
     return np.asarray(above | (tied & (np.cumsum(tied, axis=-1) <= room)))
 
 
-def _keep_nucleus(law: FloatArray, nucleus: float) -> None:
+def _keep_nucleus(probs: FloatArray, nucleus: float) -> None:
     """Cut each row to its shortest prefix, by descending probability, that reaches `nucleus`."""
-    for row in law.reshape(-1, law.shape[-1]):
+    for row in probs.reshape(-1, probs.shape[-1]):
         order = np.argsort(-row, kind="stable")
         sums = np.cumsum(row[order])
         kept = int(np.searchsorted(sums, nucleus, side="left")) + 1
@@ -396,24 +401,24 @@ def _keep_nucleus(law: FloatArray, nucleus: float) -> None:
         row /= row.sum()
 
 
-def _check_temperature(temperature: Any, rows: tuple[int, ...]) -> FloatArray:
+def _check_temperature(temperature: ArrayLike, rows: tuple[int, ...]) -> FloatArray:
     given = read_array(temperature, "temperature", InvalidArgumentError)
     if given.dtype.kind not in "fiu":
         raise InvalidArgumentError(f"temperature is {shown(temperature)}; expected a number")
     with np.errstate(over="ignore"):
-        heat = given.astype(np.float64)
-    wrong = ~((heat >= 0.0) & (heat < np.inf))
+        values = given.astype(np.float64)
+    wrong = ~((values >= 0.0) & (values < np.inf))
     if wrong.any():
         index = tuple(np.argwhere(wrong)[0])
         raise InvalidArgumentError(
-            f"{row_name('temperature', index)} is {float(heat[index])!r}; "
+            f"{row_name('temperature', index)} is {float(values[index])!r}; "
             "expected a finite number >= 0"
         )
-    if heat.ndim and heat.shape != rows:
+    if values.ndim and values.shape != rows:
         raise InvalidArgumentError(
-            f"temperature has shape {heat.shape}; expected one number, or one per row {rows}"
+            f"temperature has shape {values.shape}; expected one number, or one per row {rows}"
         )
-    return np.broadcast_to(heat, rows)
+    return np.broadcast_to(values, rows)
 
 
 def _check_top_k(top_k: Any) -> int | None:

@@ -12,7 +12,7 @@ the place where g', cut off at the accepted total, has the right mean.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -30,8 +30,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class MarkCoupling:
+class MarkCoupling(NamedTuple):
     """Marks of every token, as uniform pieces that groups of tokens share.
 
     Attributes
@@ -207,14 +206,6 @@ def _slope_groups(slopes: FloatArray, order: IntArray) -> tuple[IntArray, int]:
 
 
 @njit(cache=True)
-def _piece_masses(left: FloatArray, right: FloatArray, power: int) -> FloatArray:
-    means = np.empty(len(left))
-    for k in range(len(left)):
-        means[k] = _mean_slope(left[k], right[k], power)
-    return means
-
-
-@njit(cache=True)
 def _group_levels(starts: IntArray, shares: FloatArray) -> FloatArray:
     levels = np.empty(len(shares))
     for g in range(len(starts) - 1):
@@ -256,7 +247,7 @@ def couple_marks(
     transport under marginal martingale constraints", describe the left-curtain coupling.
     """
     order = _falling_ratio(target_masses, draw_probs)
-    return MarkCoupling(*_couple(target_masses, draw_probs, order, num_draws, cap, total))
+    return _couple(target_masses, draw_probs, order, num_draws, cap, total)
 
 
 @njit(cache=True)
@@ -310,7 +301,7 @@ def _falling_ratio(p: FloatArray, q: FloatArray) -> IntArray:
 @njit(cache=True, error_model="numpy")
 def optimal_coupling(
     p: FloatArray, q: FloatArray, num_draws: int
-) -> tuple[float, IntArray, IntArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+) -> tuple[float, MarkCoupling]:
     """Find the optimum and spread the marks for it, in one go and callable from compiled code.
 
     Parameters
@@ -322,23 +313,21 @@ def optimal_coupling(
 
     Returns
     -------
-    tuple
-        alpha*, then the fields of `MarkCoupling` in order: what `couple_marks` gives for the cap
-        and the total that belong to alpha*.
+    tuple of (float, MarkCoupling)
+        alpha*, and what `couple_marks` gives for the cap and the total that belong to it.
     """
     upper = prefix_with_replacement(p, q, num_draws)[0]
     order = _falling_ratio(p, q)
     cap = _cap_with_overlap(p, q, order, upper)
     total = np.minimum(p, cap * q).sum()
-    group, starts, left, right, levels, selected = _couple(p, q, order, num_draws, cap, total)
-    return upper, group, starts, left, right, levels, selected
+    return upper, _couple(p, q, order, num_draws, cap, total)
 
 
 @njit(cache=True, error_model="numpy")
 def _couple(
     p: FloatArray, q: FloatArray, order: IntArray, num_draws: int, cap: float, total: float
-) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Give the fields of the `MarkCoupling` that `couple_marks` describes.
+) -> MarkCoupling:
+    """Give the `MarkCoupling` that `couple_marks` describes.
 
     `order` is that of `_falling_ratio`; its tokens at the cap are put in order of their ids.
     """
@@ -377,11 +366,10 @@ def _couple(
     right /= reached
     left = np.zeros(pieces)
     left[1:] = right[:-1]
-    means = _piece_masses(left, right, num_draws)
     group_selected = np.zeros(count)
     starts = np.zeros(count + 1, dtype=np.int64)
     for k in range(pieces):
-        group_selected[owner[k]] += shares[k] * means[k]
+        group_selected[owner[k]] += shares[k] * _mean_slope(left[k], right[k], num_draws)
         starts[owner[k] + 1] += 1
     starts = np.cumsum(starts)
     filled = starts[:-1].copy()
@@ -396,21 +384,15 @@ def _couple(
         group[i] = numbers[k]
         selected[i] = q[i] * group_selected[numbers[k]]
     levels = _group_levels(starts, shares[by_owner])
-    return group, starts, left[by_owner], right[by_owner], levels, selected
+    return MarkCoupling(group, starts, left[by_owner], right[by_owner], levels, selected)
 
 
 @njit(cache=True)
-def _mark(
-    starts: IntArray,
-    left: FloatArray,
-    right: FloatArray,
-    levels: FloatArray,
-    group: int,
-    uniform: float,
-) -> float:
-    """Mark at which the law of that group reaches `uniform`."""
-    first = starts[group]
-    low, high = first, starts[group + 1] - 1
+def _mark(coupling: MarkCoupling, token: int, uniform: float) -> float:
+    """Mark at which the law of a token reaches `uniform`."""
+    group, levels = coupling.group[token], coupling.levels
+    first = coupling.starts[group]
+    low, high = first, coupling.starts[group + 1] - 1
     while low < high:  # the first piece whose level exceeds the number
         k = (low + high) // 2
         if levels[k] > uniform:
@@ -420,58 +402,67 @@ def _mark(
     before = levels[low - 1] if low > first else 0.0
     share = levels[low] - before
     inside = min(max((uniform - before) / share, 0.0), 1.0) if share > 0.0 else 0.0
-    return left[low] + inside * (right[low] - left[low])
+    left = coupling.left[low]
+    return float(left + inside * (coupling.right[low] - left))
 
 
 @njit(cache=True)
-def _draw_marks(
-    starts: IntArray,
-    left: FloatArray,
-    right: FloatArray,
-    levels: FloatArray,
-    groups: IntArray,
-    uniforms: FloatArray,
-) -> FloatArray:
-    marks = np.empty(groups.shape)
-    for row in range(groups.shape[0]):
-        for j in range(groups.shape[1]):
-            marks[row, j] = _mark(starts, left, right, levels, groups[row, j], uniforms[row, j])
+def draw_marks(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> FloatArray:
+    """Draw the mark of each drawn token by inverting its law.
+
+    Parameters
+    ----------
+    coupling : MarkCoupling
+    ids : ndarray of int64, shape (B, n)
+        Tokens of positive probability.
+    uniforms : ndarray, shape (B, n)
+        Numbers in [0, 1).
+
+    Returns
+    -------
+    ndarray, shape (B, n)
+        Marks in [0, 1]; the smallest of a row selects.
+    """
+    marks = np.empty(ids.shape)
+    for row in range(ids.shape[0]):
+        for j in range(ids.shape[1]):
+            marks[row, j] = _mark(coupling, ids[row, j], uniforms[row, j])
     return marks
 
 
 @njit(cache=True)
-def _select_smallest(
-    starts: IntArray,
-    left: FloatArray,
-    right: FloatArray,
-    levels: FloatArray,
-    group: IntArray,
-    ids: IntArray,
-    uniforms: FloatArray,
-) -> IntArray:
+def select_smallest(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> IntArray:
+    """Draw the mark of each drawn token, and select the token with the smallest of each row.
+
+    Parameters
+    ----------
+    coupling : MarkCoupling
+    ids : ndarray of int64, shape (B, n)
+        Tokens of positive probability.
+    uniforms : ndarray, shape (B, n)
+        Numbers in [0, 1), as for `draw_marks`.
+
+    Returns
+    -------
+    ndarray of int64, shape (B,)
+        The first one where marks are equal.
+    """
     selected = np.empty(len(ids), dtype=np.int64)
     for row in range(ids.shape[0]):
         smallest = np.inf
         for j in range(ids.shape[1]):
-            token = ids[row, j]
-            mark = _mark(starts, left, right, levels, group[token], uniforms[row, j])
+            mark = _mark(coupling, ids[row, j], uniforms[row, j])
             if mark < smallest:  # the first of equal marks
-                smallest, selected[row] = mark, token
+                smallest, selected[row] = mark, ids[row, j]
     return selected
 
 
 @njit(cache=True)
-def _level(
-    starts: IntArray,
-    left: FloatArray,
-    right: FloatArray,
-    levels: FloatArray,
-    group: int,
-    mark: float,
-) -> float:
+def _level(coupling: MarkCoupling, group: int, mark: float) -> float:
     """Probability that a mark of that group is at most `mark`."""
-    first = starts[group]
-    low, high = first, starts[group + 1]
+    left, right, levels = coupling.left, coupling.right, coupling.levels
+    first = coupling.starts[group]
+    low, high = first, coupling.starts[group + 1]
     while low < high:  # the first piece that starts beyond the mark
         k = (low + high) // 2
         if left[k] > mark:
@@ -483,20 +474,16 @@ def _level(
         return 0.0
     before = levels[k - 1] if k > first else 0.0
     if mark >= right[k]:
-        return levels[k]
-    return before + (levels[k] - before) * (mark - left[k]) / (right[k] - left[k])
+        return float(levels[k])
+    return float(before + (levels[k] - before) * (mark - left[k]) / (right[k] - left[k]))
 
 
 @njit(cache=True)
 def _smallest_mark_probs(
-    starts: IntArray,
-    left: FloatArray,
-    right: FloatArray,
-    levels: FloatArray,
-    groups: IntArray,
-    nodes: FloatArray,
-    node_weights: FloatArray,
+    coupling: MarkCoupling, groups: IntArray, nodes: FloatArray, node_weights: FloatArray
 ) -> FloatArray:
+    starts, levels = coupling.starts, coupling.levels
+    left, right = coupling.left, coupling.right
     batch, count = groups.shape
     probs = np.zeros(groups.shape)
     for row in range(batch):
@@ -528,9 +515,7 @@ def _smallest_mark_probs(
                         beaten = 0.5 * node_weights[x] * part
                         for other in range(count):
                             if other != j:
-                                beaten *= 1.0 - _level(
-                                    starts, left, right, levels, mine[other], mark
-                                )
+                                beaten *= 1.0 - _level(coupling, mine[other], mark)
                         probs[row, j] += beaten
         # Points that coincide are counted in neither's favour; a selection is certain.
         total = probs[row].sum()
@@ -539,59 +524,6 @@ def _smallest_mark_probs(
         else:
             probs[row, 0] = 1.0
     return probs
-
-
-def draw_marks(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> FloatArray:
-    """Draw the mark of each drawn token by inverting its law.
-
-    Parameters
-    ----------
-    coupling : MarkCoupling
-    ids : ndarray of int64, shape (B, n)
-        Tokens of positive probability.
-    uniforms : ndarray, shape (B, n)
-        Numbers in [0, 1).
-
-    Returns
-    -------
-    ndarray, shape (B, n)
-        Marks in [0, 1]; the smallest of a row selects.
-    """
-    return _draw_marks(
-        coupling.starts,
-        coupling.left,
-        coupling.right,
-        coupling.levels,
-        coupling.group[ids],
-        uniforms,
-    )
-
-
-def select_smallest(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> IntArray:
-    """Draw the mark of each drawn token, and select the token with the smallest of each row.
-
-    Parameters
-    ----------
-    coupling : MarkCoupling
-    ids : ndarray of int64, shape (B, n)
-        Tokens of positive probability.
-    uniforms : ndarray, shape (B, n)
-        Numbers in [0, 1), as for `draw_marks`.
-
-    Returns
-    -------
-    ndarray of int64, shape (B,)
-        The first one where marks are equal.
-    """
-    return _select_smallest(
-        coupling.starts,
-        coupling.left,
-        coupling.right,
-        coupling.levels,
-        coupling.group,
-        ids,
-        uniforms,
-    )
 
 
 def smallest_mark_probs(coupling: MarkCoupling, ids: IntArray) -> FloatArray:
@@ -609,12 +541,4 @@ def smallest_mark_probs(coupling: MarkCoupling, ids: IntArray) -> FloatArray:
         Rows sum to 1. Integrated piece by piece: a polynomial of degree n - 1 on each.
     """
     nodes, weights = np.polynomial.legendre.leggauss((ids.shape[1] + 1) // 2)
-    return _smallest_mark_probs(
-        coupling.starts,
-        coupling.left,
-        coupling.right,
-        coupling.levels,
-        coupling.group[ids],
-        nodes,
-        weights,
-    )
+    return _smallest_mark_probs(coupling, coupling.group[ids], nodes, weights)

@@ -78,7 +78,7 @@ def top_and_tail(p: FloatArray, q: FloatArray, num_top: int, sampled: bool) -> f
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def bound_rows(
-    law: int,
+    kind: int,
     num_drafts: int,
     step: float,
     target: AnyArray,
@@ -93,7 +93,7 @@ def bound_rows(
 
     Parameters
     ----------
-    law : int
+    kind : int
         `WITH`, `WITHOUT`, `TOP_AND_ONE` or `DETERMINISTIC`.
     num_drafts : int
         n.
@@ -111,11 +111,11 @@ def bound_rows(
     p, q = np.empty(size), np.empty(size)
     for r in range(start, stop):
         live = gather_live(target[r], target_masses[r], drafted[r], drafted_masses[r], p, q)
-        if law == WITH:
+        if kind == WITH:
             values[r] = prefix_with_replacement(p[:live], q[:live], num_drafts)[0]
-        elif law == WITHOUT:
+        elif kind == WITHOUT:
             values[r] = _without_replacement(p[:live], q[:live], num_drafts, step)
-        elif law == TOP_AND_ONE:
+        elif kind == TOP_AND_ONE:
             values[r] = top_and_tail(p[:live], q[:live], num_drafts - 1, True)
         else:
             values[r] = top_and_tail(p[:live], q[:live], num_drafts, False)

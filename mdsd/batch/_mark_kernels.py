@@ -7,7 +7,7 @@ from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._live_tokens import gather_live
-from solvers.marks import _select_smallest, optimal_coupling
+from solvers.marks import optimal_coupling, select_smallest
 
 __all__ = ["mark_rate_rows", "verify_mark_rows"]
 
@@ -69,9 +69,9 @@ def verify_mark_rows(
         for i in range(size):
             p[i] = target[r, i] / target_masses[r]
             q[i] = drafted[r, i] / drafted_masses[r]
-        _, group, starts, left, right, levels, selected = optimal_coupling(p, q, count)
-        row = slice(r, r + 1)
-        token = _select_smallest(starts, left, right, levels, group, ids[row], uniforms[row])[0]
+        _, coupling = optimal_coupling(p, q, count)
+        selected, row = coupling.selected, slice(r, r + 1)
+        token = select_smallest(coupling, ids[row], uniforms[row])[0]
         chance = min(p[token] / selected[token], 1.0) if p[token] > 0.0 else 0.0
         if uniforms[r, count] < chance:
             tokens[r] = token
@@ -105,5 +105,5 @@ def mark_rate_rows(
     p, q = np.empty(size), np.empty(size)
     for r in range(start, stop):
         live = gather_live(target[r], target_masses[r], drafted[r], drafted_masses[r], p, q)
-        selected = optimal_coupling(p[:live], q[:live], num_drafts)[6]
+        selected = optimal_coupling(p[:live], q[:live], num_drafts)[1].selected
         values[r] = min(np.minimum(p[:live], selected).sum(), 1.0)

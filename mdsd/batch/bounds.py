@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._typing import FloatArray
+from mdsd._typing import FloatArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import bound_kernel
 from mdsd.batch._threads import over_rows
@@ -18,19 +17,19 @@ __all__ = ["acceptance_bounds"]
 
 
 def acceptance_bounds(
-    target_probs: Any,
-    draft_probs: Any,
+    target_probs: TensorLike,
+    draft_probs: TensorLike,
     *,
     draft: Draft = "with_replacement",
     num_drafts: int,
     tolerance: float = 1e-9,
-) -> Any:
+) -> Tensor:
     """Compute the acceptance bound alpha* of many positions.
 
     Parameters
     ----------
     target_probs : array_like or tensor, shape (B, V)
-        Law of the next token under the target model, one row for each position.
+        Distribution of the next token under the target model, one row for each position.
     draft_probs : array_like or tensor, shape (B, V), or (B, n, V) for independent drafts
         Output distributions of the draft model, or of the n draft models in draft order; on the
         device of `target_probs`.
@@ -105,7 +104,11 @@ def acceptance_bounds(
 
 
 def _bounds_on_host(
-    target_probs: Any, draft_probs: Any, kind: DraftKind, num_drafts: int, tolerance: float
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike,
+    kind: DraftKind,
+    num_drafts: int,
+    tolerance: float,
 ) -> FloatArray:
     target, drafted, _ = read_pair(target_probs, draft_probs, kind)
     check_support(drafted, kind, num_drafts)
@@ -113,10 +116,10 @@ def _bounds_on_host(
     if kernel is not None:
         return _compiled_bounds(target, drafted, kernel, num_drafts)
     rows = range(len(target.rows))
-    laws = (make_draft(kind, drafted, row, num_drafts) for row in rows)
+    made = (make_draft(kind, drafted, row, num_drafts) for row in rows)
     bounds = (
-        acceptance_bound(p, law, tolerance=tolerance)
-        for p, law in zip(target.given, laws, strict=True)
+        acceptance_bound(p, draft, tolerance=tolerance)
+        for p, draft in zip(target.given, made, strict=True)
     )
     return np.array([bound.value for bound in bounds], dtype=np.float64)
 
@@ -131,8 +134,8 @@ def _compiled_bounds(
     sides = (target.rows, target.masses, drafted.rows, drafted.masses)
 
     def bound(start: int, stop: int) -> None:
-        law = getattr(kernels, kernel)
-        kernels.bound_rows(law, num_drafts, _step(num_drafts), *sides, values, start, stop)
+        number = getattr(kernels, kernel)
+        kernels.bound_rows(number, num_drafts, _step(num_drafts), *sides, values, start, stop)
 
     over_rows(bound, *target.rows.shape)
     return values

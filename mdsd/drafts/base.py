@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole, read_array
 from mdsd._frozen import FrozenArrays
@@ -145,7 +146,9 @@ class DraftDistribution(ABC):
         return options
 
     @classmethod
-    def from_probs(cls, draft_probs: Any, num_drafts: int, **options: Any) -> DraftDistribution:
+    def from_probs(
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
+    ) -> DraftDistribution:
         """Make a draft from output distributions, as the constructor does by default.
 
         Parameters
@@ -169,7 +172,7 @@ class DraftDistribution(ABC):
 
     @classmethod
     def from_probs_at_most(
-        cls, draft_probs: Any, num_drafts: int, **options: Any
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
     ) -> DraftDistribution:
         """Make a draft of n tokens although the kind may need more than there are left to draw."""
         return cls.from_probs(draft_probs, num_drafts, **options)
@@ -207,7 +210,7 @@ class DraftDistribution(ABC):
         """
 
     @abstractmethod
-    def hit_probs(self, order: Any) -> FloatArray:
+    def hit_probs(self, order: ArrayLike) -> FloatArray:
         """Probability that some draft is among the first k tokens of an order, for every k.
 
         Parameters
@@ -221,7 +224,7 @@ class DraftDistribution(ABC):
             Entry k is f(first k tokens of `order`); entry 0 is 0.
         """
 
-    def prob(self, draft_token_ids: Any) -> FloatArray:
+    def prob(self, draft_token_ids: ArrayLike) -> FloatArray:
         """Probability of an ordered tuple of draft tokens.
 
         Parameters
@@ -396,7 +399,7 @@ class DraftDistribution(ABC):
         return f"{type(self).__name__}(num_drafts={self.num_drafts}, vocab_size={self.vocab_size})"
 
 
-def check_num_drafts(num_drafts: Any) -> int:
+def check_num_drafts(num_drafts: int) -> int:
     """Check a number of drafts.
 
     Raises
@@ -407,7 +410,7 @@ def check_num_drafts(num_drafts: Any) -> int:
     return check_whole("num_drafts", num_drafts, 1)
 
 
-def check_draft(draft: Any) -> None:
+def check_draft(draft: object) -> None:
     """Check that an argument is a draft distribution, and that a user's own has its sizes.
 
     Raises
@@ -489,7 +492,7 @@ def _refuse_too_many(draft: DraftDistribution, count: float) -> None:
         )
 
 
-def check_order(order: Any, vocab_size: int) -> IntArray:
+def check_order(order: ArrayLike, vocab_size: int) -> IntArray:
     """Check that `order` is a permutation of the token ids.
 
     Raises
@@ -578,7 +581,7 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
         drawn = self._draw(generator(rng, "draft"), count)
         return drawn[0] if size is None else drawn
 
-    def prob(self, draft_token_ids: Any) -> FloatArray:  # noqa: D102
+    def prob(self, draft_token_ids: ArrayLike) -> FloatArray:  # noqa: D102
         ids = check_token_ids(
             draft_token_ids, num_drafts=self.num_drafts, vocab_size=self.vocab_size
         )
@@ -587,7 +590,7 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
     def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
         return np.asarray(self._prob(draft_token_ids) > 0.0)
 
-    def next_probs(self, drafted: Any) -> FloatArray:  # noqa: D102
+    def next_probs(self, drafted: ArrayLike) -> FloatArray:  # noqa: D102
         ids = read_token_ids(drafted, "drafted")
         if ids.ndim != 1 or len(ids) >= self.num_drafts:
             raise InvalidTokenError(
@@ -596,7 +599,7 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
         sizes = {"num_drafts": len(ids), "vocab_size": self.vocab_size}
         return self._next_probs(check_token_ids(ids, **sizes, name="drafted"))
 
-    def hit_probs(self, order: Any) -> FloatArray:  # noqa: D102
+    def hit_probs(self, order: ArrayLike) -> FloatArray:  # noqa: D102
         return self._hit_probs(check_order(order, self.vocab_size))
 
     def tuple_arrays(self) -> tuple[IntArray, FloatArray]:  # noqa: D102

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
@@ -42,7 +43,7 @@ class GreedyDraft(DeclaredDraft):
 
     Notes
     -----
-    The greedy construction of Hu et al., "Towards Optimal Multi-draft Speculative Decoding". The
+    The greedy draft of Hu et al., "Towards Optimal Multi-draft Speculative Decoding". The
     tuple is T in order, then the sampled token.
 
     Examples
@@ -56,7 +57,7 @@ class GreedyDraft(DeclaredDraft):
     words = "the greedy draft"
     distinct = True
 
-    def __init__(self, draft_probs: Any, num_drafts: int) -> None:
+    def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
         self.num_drafts = check_num_drafts(num_drafts)
         self.draft_probs = check_probs(draft_probs, "draft_probs")
         require_support(self.draft_probs, self.num_drafts, self.words)
@@ -113,7 +114,7 @@ def hit_of_top_and_tail(order: IntArray, top: IntArray, tail_probs: FloatArray) 
     top : ndarray of int64
         Tokens that are always drafted.
     tail_probs : ndarray, shape (V,)
-        Law of the one sampled token, 0 on `top`; all 0 where none is sampled.
+        Distribution of the one sampled token, 0 on `top`; all 0 where none is sampled.
 
     Returns
     -------

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._frozen import frozen
@@ -74,7 +75,7 @@ class HybridDraft(DeclaredDraft):
     distinct = True
     successive = True
 
-    def __init__(self, draft_probs: Any, num_drafts: int, num_top: int) -> None:
+    def __init__(self, draft_probs: ArrayLike, num_drafts: int, num_top: int) -> None:
         self.num_drafts = check_num_drafts(num_drafts)
         self.num_top = check_whole("num_top", num_top, 0)
         refusal = self.refusal(self.num_drafts, num_top=self.num_top)
@@ -110,7 +111,7 @@ class HybridDraft(DeclaredDraft):
 
     @classmethod
     def from_probs_at_most(  # noqa: D102
-        cls, draft_probs: Any, num_drafts: int, **options: Any
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
     ) -> DraftDistribution:
         return cls(draft_probs, num_drafts, min(options["num_top"], num_drafts))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._typing import BoolArray, FloatArray
@@ -115,7 +116,7 @@ class DraftKind:
         most = check_whole("num_models", num_models, 1)
         return self.refusal(num_drafts) is None and models <= most
 
-    def check_count(self, num_drafts: Any) -> int:
+    def check_count(self, num_drafts: int) -> int:
         """Check a number of drafts.
 
         Raises
@@ -128,7 +129,7 @@ class DraftKind:
             raise InvalidArgumentError(f"num_drafts is {num_drafts}; {refusal}")
         return int(num_drafts)
 
-    def make(self, draft_probs: Any, num_drafts: int) -> DraftDistribution:
+    def make(self, draft_probs: ArrayLike, num_drafts: int) -> DraftDistribution:
         """Make the draft distribution of n tokens.
 
         Parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
@@ -31,7 +32,7 @@ class SpecHubDraft(DeclaredDraft):
     hub : int
         a: the most likely token, ties to the lowest id.
     tail_probs : ndarray of float64, shape (V,)
-        Law of the other token: q off the hub, renormalised.
+        Distribution of the other token: q off the hub, renormalised.
     other_first : float
         Probability that the other token comes first: the mass of q off the hub.
 
@@ -59,7 +60,7 @@ class SpecHubDraft(DeclaredDraft):
     certain_first = False
     num_drafts = 2
 
-    def __init__(self, draft_probs: Any) -> None:
+    def __init__(self, draft_probs: ArrayLike) -> None:
         self.draft_probs = check_probs(draft_probs, "draft_probs")
         require_support(self.draft_probs, 2, self.words)
         self.vocab_size = len(self.draft_probs)
@@ -71,13 +72,15 @@ class SpecHubDraft(DeclaredDraft):
         self.tail_probs = frozen(tail / self.other_first)
 
     @classmethod
-    def from_probs(cls, draft_probs: Any, num_drafts: int, **options: Any) -> DraftDistribution:  # noqa: D102
+    def from_probs(  # noqa: D102
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
+    ) -> DraftDistribution:
         cls.kind(**options).check_count(num_drafts)
         return cls(draft_probs)
 
     @classmethod
     def from_probs_at_most(  # noqa: D102
-        cls, draft_probs: Any, num_drafts: int, **options: Any
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
     ) -> DraftDistribution:
         if num_drafts < cls.num_drafts:
             return WithoutReplacement(draft_probs, num_drafts)  # one token, beyond doubt

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
@@ -50,7 +51,7 @@ class TopKDraft(DeclaredDraft):
     words = "the top-k draft"
     distinct = True
 
-    def __init__(self, draft_probs: Any, num_drafts: int) -> None:
+    def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
         self.num_drafts = check_num_drafts(num_drafts)
         self.draft_probs = check_probs(draft_probs, "draft_probs")
         require_support(self.draft_probs, self.num_drafts, self.words)

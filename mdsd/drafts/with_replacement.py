@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import repeat
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
@@ -52,7 +52,7 @@ class WithReplacement(DeclaredDraft):
     successive = True
     exchangeable = True
 
-    def __init__(self, draft_probs: Any, num_drafts: int) -> None:
+    def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
         self.num_drafts = check_num_drafts(num_drafts)
         self.draft_probs = check_probs(draft_probs, "draft_probs")
         self.vocab_size = len(self.draft_probs)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
@@ -63,7 +64,7 @@ class WithoutReplacement(DeclaredDraft):
     successive = True
     exchangeable = True
 
-    def __init__(self, draft_probs: Any, num_drafts: int) -> None:
+    def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
         self.num_drafts = check_num_drafts(num_drafts)
         self.draft_probs = check_probs(draft_probs, "draft_probs")
         require_support(self.draft_probs, self.num_drafts, self.words)

@@ -43,12 +43,12 @@ class SuccessiveRRSPlan(SequentialPlan):
         self.num_tests = draft.num_drafts
         self._paths, self._seed = paths, seed
 
-    def _laws(self, ids: IntArray, count: int) -> list[FloatArray]:
-        """Law of each of the first drafts of a tuple, given those before it."""
+    def _draft_probs(self, ids: IntArray, count: int) -> list[FloatArray]:
+        """Distribution of each of the first drafts of a tuple, given those before it."""
         return [self.draft.next_probs(ids[:k]) for k in range(count)]
 
     def _rule(self, ids: IntArray) -> Tests:
-        return rrs_tests(self.target_probs, self._laws(ids, self.num_tests))
+        return rrs_tests(self.target_probs, self._draft_probs(ids, self.num_tests))
 
     def _of_each(self, ids: IntArray, ask: Callable[[IntArray], FloatArray]) -> FloatArray:
         """Ask about each row of ids, once about those that are equal."""
@@ -112,8 +112,8 @@ class SuccessiveRRSPlan(SequentialPlan):
         """
         path = np.empty(self.num_tests, dtype=np.int64)
         for k in range(self.num_tests):
-            laws = self._laws(path, k + 1)
-            chances, residual = rrs_tests(self.target_probs, laws)
-            rejected = laws[k] * (1.0 - chances[k])
-            path[k] = int((rejected if rejected.any() else laws[k]).argmax())
-        return closing_law(*accepted_and_rejected(laws, chances), residual)
+            drafted = self._draft_probs(path, k + 1)
+            chances, residual = rrs_tests(self.target_probs, drafted)
+            rejected = drafted[k] * (1.0 - chances[k])
+            path[k] = int((rejected if rejected.any() else drafted[k]).argmax())
+        return closing_law(*accepted_and_rejected(drafted, chances), residual)

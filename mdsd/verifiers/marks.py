@@ -5,7 +5,7 @@ from __future__ import annotations
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import WithReplacement
 from mdsd.verifiers.base import SelectionPlan, frozen
-from solvers.marks import MarkCoupling, optimal_coupling, select_smallest, smallest_mark_probs
+from solvers.marks import optimal_coupling, select_smallest, smallest_mark_probs
 
 __all__ = ["MarkPlan"]
 
@@ -23,13 +23,11 @@ class MarkPlan(SelectionPlan):
     """
 
     def __init__(self, target_probs: FloatArray, draft: WithReplacement) -> None:
-        upper, group, starts, left, right, levels, selected = optimal_coupling(
+        super().__init__(target_probs, draft)
+        self._upper, self._coupling = optimal_coupling(
             target_probs, draft.draft_probs, draft.num_drafts
         )
-        coupling = MarkCoupling(group, starts, left, right, levels, selected)
-        super().__init__(target_probs, draft)
-        self._upper, self._coupling = upper, coupling
-        for array in vars(coupling).values():
+        for array in self._coupling:
             frozen(array)
 
     @property

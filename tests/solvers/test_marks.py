@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -417,7 +417,7 @@ def two_tokens() -> Problem:
 def swapped(coupling: MarkCoupling) -> MarkCoupling:
     group = coupling.group.copy()
     group[[0, 1]] = group[[1, 0]]
-    return replace(coupling, group=group)
+    return coupling._replace(group=group)
 
 
 def test_controls_are_right_before_they_are_broken():
@@ -457,7 +457,7 @@ def test_a_moved_end_is_noticed():
     right = coupling.right.copy()
     right[0] += 1e-12
     with pytest.raises(AssertionError):
-        check_pieces(replace(coupling, right=right), problem.q)
+        check_pieces(coupling._replace(right=right), problem.q)
 
 
 def test_a_wrong_cap_loses_acceptance():
