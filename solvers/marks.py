@@ -299,9 +299,7 @@ def _falling_ratio(p: FloatArray, q: FloatArray) -> IntArray:
 
 
 @njit(cache=True, error_model="numpy")
-def optimal_coupling(
-    p: FloatArray, q: FloatArray, num_draws: int
-) -> tuple[float, MarkCoupling]:
+def optimal_coupling(p: FloatArray, q: FloatArray, num_draws: int) -> tuple[float, MarkCoupling]:
     """Find the optimum and spread the marks for it, in one go and callable from compiled code.
 
     Parameters

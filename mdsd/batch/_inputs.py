@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -88,11 +88,7 @@ def read_batch(values: ArrayLike, name: str, *, ndim: int) -> BatchProbs:
     rows.setflags(write=False)
     masses = np.empty(len(rows))
     positives = np.empty(len(rows), dtype=np.int64)
-
-    def survey(start: int, stop: int) -> None:
-        survey_rows(rows, masses, positives, start, stop)
-
-    over_rows(survey, *rows.shape)
+    over_rows(partial(survey_rows, rows, masses, positives), *rows.shape)
     if not (np.abs(masses - 1.0) <= MASS_TOLERANCE[kind]).all():
         check_probs(values, name, ndim=ndim)  # finds and names what is wrong
     # Rows that go through plans are read again, by the type they came in.

@@ -18,31 +18,13 @@ import numpy as np
 from numba import njit
 
 from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
+from mdsd.batch._rules import Rule
 from mdsd.rules.kernels import excess, kseq_excess, kseq_root_and_overlap, overlap
 
-__all__ = [
-    "KSEQ",
-    "NAIVE",
-    "RRS_SHRINKING",
-    "RRS_STEADY",
-    "SINGLE_FIRST",
-    "SINGLE_LAST",
-    "SPECHUB",
-    "UNSURE",
-    "survey_rows",
-    "tops_match",
-    "verify_rows",
-]
+__all__ = ["UNSURE", "survey_rows", "tops_match", "verify_rows"]
 
 UNSURE = -1
 """Answer for a row that rounding could decide either way."""
-
-NAIVE, SINGLE_FIRST, SINGLE_LAST, RRS_STEADY, RRS_SHRINKING, KSEQ, SPECHUB = range(7)
-"""Rules of `verify_rows`.
-
-`SINGLE_LAST` is the greedy verifier: its last draft against q without the other drafts.
-`RRS_SHRINKING` draws without replacement.
-"""
 
 _EPS = 2.0**-52
 
@@ -438,7 +420,7 @@ def verify_rows(
     Parameters
     ----------
     rule : int
-        `NAIVE`, `RRS_STEADY`, ...
+        One of `Rule`, but for `Rule.MARKS`.
     target, drafted : ndarray of float64 or float32, shape (B, V)
         Unnormalised rows.
     target_masses, drafted_masses : ndarray, shape (B,)
@@ -450,23 +432,23 @@ def verify_rows(
         Filled for the rows ``start .. stop - 1``: the emitted token, or `UNSURE`.
     start, stop : int
     """
-    size = target.shape[1] if rule in (SINGLE_LAST, SPECHUB) else 0
+    size = target.shape[1] if rule in (Rule.SINGLE_LAST, Rule.SPECHUB) else 0
     tail = np.empty(size, dtype=drafted.dtype)
     left = np.empty(size)
     for r in range(start, stop):
         x, x_mass = target[r], target_masses[r]
         y, y_mass = drafted[r], drafted_masses[r]
         row, numbers = ids[r], uniforms[r]
-        if rule == NAIVE:
+        if rule == Rule.NAIVE:
             tokens[r] = _naive_row(x, x_mass, numbers[0])
-        elif rule == SINGLE_FIRST:
+        elif rule == Rule.SINGLE_FIRST:
             tokens[r] = _rrs_row(x, x_mass, y, y_mass, row[:1], numbers, False)
-        elif rule == SINGLE_LAST:
+        elif rule == Rule.SINGLE_LAST:
             tokens[r] = _greedy_row(x, x_mass, y, row, numbers, tail)
-        elif rule in (RRS_STEADY, RRS_SHRINKING):
-            shrinking = rule == RRS_SHRINKING
+        elif rule in (Rule.RRS_STEADY, Rule.RRS_SHRINKING):
+            shrinking = rule == Rule.RRS_SHRINKING
             tokens[r] = _rrs_row(x, x_mass, y, y_mass, row, numbers, shrinking)
-        elif rule == KSEQ:
+        elif rule == Rule.KSEQ:
             tokens[r] = _kseq_row(x, x_mass, y, y_mass, row, numbers)
         else:
             tokens[r] = _spechub_row(x, x_mass, y, y_mass, row, numbers, left, tail)

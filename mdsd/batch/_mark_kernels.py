@@ -6,33 +6,10 @@ import numpy as np
 from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
-from mdsd.batch._live_tokens import gather_live
+from mdsd.rules.kernels import find_token
 from solvers.marks import optimal_coupling, select_smallest
 
-__all__ = ["mark_rate_rows", "verify_mark_rows"]
-
-
-@njit(cache=True)
-def _draw_residual(p: FloatArray, selected: FloatArray, uniform: float) -> int:
-    """Draw from ``(p - m^)+`` in token order, or from p where that is 0 throughout."""
-    total, some = 0.0, False
-    for i in range(len(p)):
-        if p[i] > selected[i]:
-            total += p[i] - selected[i]
-            some = True
-    if not some:
-        for i in range(len(p)):
-            total += p[i]
-    goal, passed, last = uniform * total, 0.0, 0
-    for i in range(len(p)):
-        mass = max(p[i] - selected[i], 0.0) if some else p[i]
-        passed += mass
-        if mass > 0.0:
-            last = i
-        # Where rounding lets the goal reach the total, the last token with mass is drawn.
-        if passed > goal or passed == total:
-            return last
-    return last
+__all__ = ["mark_rate", "verify_mark_rows"]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -76,34 +53,14 @@ def verify_mark_rows(
         if uniforms[r, count] < chance:
             tokens[r] = token
         else:
-            tokens[r] = _draw_residual(p, selected, uniforms[r, count + 1])
+            # Mass of p above m^, or p where that is 0 throughout.
+            sums = np.cumsum(np.maximum(p - selected, 0.0))
+            sums = sums if sums[-1] > 0.0 else np.cumsum(p)
+            tokens[r] = find_token(sums, uniforms[r, count + 1])
 
 
 @njit(cache=True, nogil=True)
-def mark_rate_rows(
-    num_drafts: int,
-    target: AnyArray,
-    target_masses: FloatArray,
-    drafted: AnyArray,
-    drafted_masses: FloatArray,
-    values: FloatArray,
-    start: int,
-    stop: int,
-) -> None:
-    """Couple the marks of each row, and add up what thinning leaves of the selected masses.
-
-    Parameters
-    ----------
-    num_drafts : int
-        n.
-    target, target_masses, drafted, drafted_masses, start, stop
-        As for `verify_mark_rows`.
-    values : ndarray, shape (B,)
-        Filled for the rows ``start .. stop - 1`` with acceptance rates.
-    """
-    size = target.shape[1]
-    p, q = np.empty(size), np.empty(size)
-    for r in range(start, stop):
-        live = gather_live(target[r], target_masses[r], drafted[r], drafted_masses[r], p, q)
-        selected = optimal_coupling(p[:live], q[:live], num_drafts)[1].selected
-        values[r] = min(np.minimum(p[:live], selected).sum(), 1.0)
+def mark_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
+    """Couple the marks, and add up what thinning leaves of the selected masses."""
+    _, coupling = optimal_coupling(p, q, num_drafts)
+    return float(min(np.minimum(p, coupling.selected).sum(), 1.0))

@@ -6,7 +6,7 @@ not listed here goes through bounds and plans, row by row.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 from mdsd.drafts import (
     DraftDistribution,
@@ -30,10 +30,10 @@ from mdsd.verifiers import (
 )
 from mdsd.verifiers.optimal import _closed_form
 
-__all__ = ["Rule", "bound_kernel", "met_kernel", "rule_of"]
+__all__ = ["Rule", "Value", "bound_of", "rate_of", "rule_of"]
 
 
-class Rule(Enum):
+class Rule(IntEnum):
     """What is done with the drafts of a row."""
 
     NAIVE = auto()
@@ -54,6 +54,31 @@ class Rule(Enum):
     """The mark coupling."""
 
 
+class Value(IntEnum):
+    """An acceptance bound or rate in closed form."""
+
+    BOUND_WITH = auto()
+    """The bound of drafts with replacement."""
+    BOUND_WITHOUT = auto()
+    """The bound of drafts without replacement."""
+    TOP = auto()
+    """What the top n meet of the target: the bound, and a rate."""
+    TOP_AND_ONE = auto()
+    """The same of the top n - 1 and of one more, sampled off them, by the single-draft rule."""
+    FIRST = auto()
+    """The rate of the single-draft rule for the first draft, the others being met by chance."""
+    RRS = auto()
+    """The rate of recursive rejection of drafts with replacement."""
+    KSEQ = auto()
+    """The rate of K-SEQ."""
+    MET = auto()
+    """The chance that a token of the target is among drafts with replacement."""
+    MET_WITHOUT = auto()
+    """The same without replacement."""
+    MET_BY_TOP_AND_ONE = auto()
+    """The same of the top n - 1 and one more."""
+
+
 _BY_VERIFIER = {
     SingleDraftVerifier: Rule.SINGLE_FIRST,
     NaiveTreeVerifier: Rule.SINGLE_FIRST,
@@ -63,34 +88,44 @@ _BY_VERIFIER = {
     SpecHubVerifier: Rule.SPECHUB,
 }
 
-_KERNELS: dict[type[DraftDistribution], tuple[str, str]] = {
-    WithReplacement: ("WITH", "MET"),
-    WithoutReplacement: ("WITHOUT", "MET_WITHOUT"),
-    IndependentDrafts: ("WITH", "MET"),  # one of them: of several there is no kernel
-    GreedyDraft: ("TOP_AND_ONE", "MET_BY_TOP_AND_ONE"),
-    SpecHubDraft: ("TOP_AND_ONE", "MET_BY_TOP_AND_ONE"),  # the greedy pair in another order
-    TopKDraft: ("DETERMINISTIC", "MET_BY_TOP"),
+_VALUES: dict[type[DraftDistribution], tuple[Value, Value]] = {
+    WithReplacement: (Value.BOUND_WITH, Value.MET),
+    WithoutReplacement: (Value.BOUND_WITHOUT, Value.MET_WITHOUT),
+    IndependentDrafts: (Value.BOUND_WITH, Value.MET),  # one of them: of several there is none
+    GreedyDraft: (Value.TOP_AND_ONE, Value.MET_BY_TOP_AND_ONE),
+    SpecHubDraft: (Value.TOP_AND_ONE, Value.MET_BY_TOP_AND_ONE),  # a greedy pair in another order
+    TopKDraft: (Value.TOP, Value.TOP),
 }
-"""Names in `_bound_kernels`, and in `_rate_kernels` of the rate at which a token is met."""
+"""The acceptance bound of each, and the chance that a token drawn from the target was drafted."""
+
+_ACCEPTED = {
+    Rule.SINGLE_FIRST: Value.FIRST,
+    Rule.SINGLE_LAST: Value.TOP_AND_ONE,
+    Rule.SPECHUB: Value.TOP_AND_ONE,  # accepts as much as the greedy verifier does
+    Rule.RRS_STEADY: Value.RRS,
+    Rule.KSEQ: Value.KSEQ,
+}
+"""The rate of each rule that tests drafts."""
 
 _DRAWN_FIRST = (WithReplacement, WithoutReplacement, IndependentDrafts, GreedyDraft)
 """Drafts of which a single one is drawn from its row as it is."""
 
 
-def bound_kernel(draft: DraftDistribution) -> str | None:
-    """Name the kernel of acceptance bounds for drafts like this one; None if there is none."""
-    return _kernels(draft)[0]
+def bound_of(draft: DraftDistribution) -> Value | None:
+    """Give the closed form of acceptance bounds for drafts like this one; None if there is none."""
+    return _values(draft)[0]
 
 
-def met_kernel(draft: DraftDistribution) -> str | None:
-    """Name the kernel of the chance that a token drawn from the target was drafted, or None."""
-    return _kernels(draft)[1]
+def rate_of(rule: Rule, draft: DraftDistribution) -> Value | None:
+    """Give the closed form of the rate of a rule for drafts like this one, or None."""
+    met = _values(draft)[1]
+    return met if rule is Rule.NAIVE or met is None else _ACCEPTED.get(rule)
 
 
-def _kernels(draft: DraftDistribution) -> tuple[str, str] | tuple[None, None]:
+def _values(draft: DraftDistribution) -> tuple[Value, Value] | tuple[None, None]:
     if draft.one_model_each and draft.num_drafts > 1:
         return None, None
-    return _KERNELS.get(type(draft), (None, None))
+    return _VALUES.get(type(draft), (None, None))
 
 
 def rule_of(verifier: Verifier, draft: DraftDistribution) -> Rule | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 import numpy as np
@@ -12,10 +10,10 @@ from numpy.typing import ArrayLike
 from mdsd._arguments import read_array, shown
 from mdsd._typing import AnyArray, FloatArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
-from mdsd.batch._rules import Rule, met_kernel, rule_of
-from mdsd.batch._threads import over_rows
+from mdsd.batch._rules import Rule, rate_of, rule_of
+from mdsd.batch._values import closed_values, values_of_rows
 from mdsd.batch.tensors.spaces import Located, check_device, to_host
-from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
+from mdsd.drafts import Draft, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import RRSVerifier, Verifier, get_verifier
 
@@ -117,17 +115,17 @@ def _rates_on_host(
     example = example_draft(kind, num_drafts, target.vocab_size)
     verifier._refuse_unsupported(example)
     numbers = None if seeds is None else _read_seeds(seeds, len(target.rows))
-    kernel = _kernel(verifier, example, numbers, len(target.rows))
-    if kernel is None:
-        return _rates_of_plans(target, drafted, kind, num_drafts, verifier)
-    values = np.empty(len(target.rows))
-    arrays = (target.rows, target.masses, drafted.rows, drafted.masses, values)
+    rule = rule_of(verifier, example)
+    rate = None if rule is None else rate_of(rule, example)
+    if rate is not None:
+        return closed_values(rate, target, drafted, num_drafts)
+    if rule is Rule.MARKS:
+        from mdsd.batch._mark_kernels import mark_rate
 
-    def rate(start: int, stop: int) -> None:
-        kernel(*arrays, start, stop)
-
-    over_rows(rate, *target.rows.shape)
-    return values
+        return values_of_rows(lambda _, p, q: mark_rate(p, q, num_drafts), target, drafted)
+    if rule is Rule.RRS_SHRINKING:
+        return _path_rates(cast(RRSVerifier, verifier), target, drafted, num_drafts, numbers)
+    return _rates_of_plans(target, drafted, kind, num_drafts, verifier)
 
 
 def _read_seeds(seeds: ArrayLike, rows: int) -> AnyArray:
@@ -149,45 +147,22 @@ def _read_seeds(seeds: ArrayLike, rows: int) -> AnyArray:
     return given.astype(np.uint64)
 
 
-# --- rows in compiled code -----------------------------------------------------------------------
+def _path_rates(
+    verifier: RRSVerifier,
+    target: BatchProbs,
+    drafted: BatchProbs,
+    num_drafts: int,
+    seeds: AnyArray | None,
+) -> FloatArray:
+    from mdsd.verifiers._rejection_rates import path_rate
 
-_Kernel = Callable[..., None]
-"""Called with target rows and masses, draft rows and masses, values, start and stop."""
-
-_ACCEPTED = {
-    Rule.SINGLE_FIRST: "FIRST",
-    Rule.SINGLE_LAST: "LAST",
-    Rule.SPECHUB: "LAST",  # accepts as much as the greedy verifier does
-    Rule.RRS_STEADY: "RRS",
-    Rule.KSEQ: "KSEQ",
-}
-
-
-def _kernel(
-    verifier: Verifier, draft: DraftDistribution, seeds: AnyArray | None, rows: int
-) -> _Kernel | None:
-    """Give the kernel of a verifier for a kind of draft, or None where only its plans know."""
-    rule, n = rule_of(verifier, draft), draft.num_drafts
-    if rule is None or met_kernel(draft) is None:
-        return None
-    if rule is Rule.MARKS:
-        from mdsd.batch._mark_kernels import mark_rate_rows
-
-        return partial(mark_rate_rows, n)
-    from mdsd.batch import _rate_kernels as kernels
-
-    if rule is Rule.RRS_SHRINKING:
-        rrs = cast(RRSVerifier, verifier)
-        if seeds is None:
-            seeds = np.full(rows, rrs.seed % 2**64, dtype=np.uint64)
-        return partial(kernels.path_rate_rows, n, rrs.monte_carlo_paths, seeds)
-    from solvers.hitting import _step
-
-    name = met_kernel(draft) if rule is Rule.NAIVE else _ACCEPTED[rule]
-    return partial(kernels.rate_rows, getattr(kernels, str(name)), n, _step(n))
-
-
-# --- rows through plans --------------------------------------------------------------------------
+    paths = verifier.monte_carlo_paths
+    if seeds is None:
+        seeds = np.full(len(target.rows), verifier.seed % 2**64, dtype=np.uint64)
+    numbers = seeds
+    return values_of_rows(
+        lambda row, p, q: path_rate(p, q, num_drafts, paths, numbers[row]), target, drafted
+    )
 
 
 def _rates_of_plans(

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._typing import FloatArray, Tensor, TensorLike
-from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
-from mdsd.batch._rules import bound_kernel
-from mdsd.batch._threads import over_rows
+from mdsd.batch._inputs import check_support, example_draft, make_draft, read_pair
+from mdsd.batch._rules import bound_of
+from mdsd.batch._values import closed_values
 from mdsd.batch.tensors.spaces import Located, check_device
 from mdsd.bounds import acceptance_bound, check_search_options
 from mdsd.drafts import Draft, DraftKind, WithReplacement, read_kind
@@ -112,9 +112,9 @@ def _bounds_on_host(
 ) -> FloatArray:
     target, drafted, _ = read_pair(target_probs, draft_probs, kind)
     check_support(drafted, kind, num_drafts)
-    kernel = bound_kernel(example_draft(kind, num_drafts, target.vocab_size))
-    if kernel is not None:
-        return _compiled_bounds(target, drafted, kernel, num_drafts)
+    bound = bound_of(example_draft(kind, num_drafts, target.vocab_size))
+    if bound is not None:
+        return closed_values(bound, target, drafted, num_drafts)
     rows = range(len(target.rows))
     made = (make_draft(kind, drafted, row, num_drafts) for row in rows)
     bounds = (
@@ -122,20 +122,3 @@ def _bounds_on_host(
         for p, draft in zip(target.given, made, strict=True)
     )
     return np.array([bound.value for bound in bounds], dtype=np.float64)
-
-
-def _compiled_bounds(
-    target: BatchProbs, drafted: BatchProbs, kernel: str, num_drafts: int
-) -> FloatArray:
-    from mdsd.batch import _bound_kernels as kernels
-    from solvers.hitting import _step
-
-    values = np.empty(len(target.rows))
-    sides = (target.rows, target.masses, drafted.rows, drafted.masses)
-
-    def bound(start: int, stop: int) -> None:
-        number = getattr(kernels, kernel)
-        kernels.bound_rows(number, num_drafts, _step(num_drafts), *sides, values, start, stop)
-
-    over_rows(bound, *target.rows.shape)
-    return values

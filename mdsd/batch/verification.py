@@ -209,9 +209,9 @@ def _verify_on_host(
     numbers = read_uniforms(rng, uniforms, (len(ids), num_uniforms))
 
     tokens = np.full(len(ids), -1, dtype=np.int64)
-    kernel = _kernel(verifier, example)
-    if kernel is not None:
-        _run(kernel, target, drafted, ids, numbers, tokens)
+    rule = rule_of(verifier, example)
+    if rule is not None:
+        _run(rule, target, drafted, ids, numbers, tokens)
     # Rows without a kernel, and those that rounding could decide either way.
     for row in np.flatnonzero(tokens < 0).tolist():
         plan = verifier.plan(target.given[row], make_draft(kind, drafted, row, num_drafts))
@@ -248,12 +248,12 @@ def verify_one(
     """
     numbers = rng.random((1, verifier.num_uniforms(draft)))
     tokens = np.full(1, -1, dtype=np.int64)
-    kernel = _kernel(verifier, draft)
-    if kernel is not None:
+    rule = rule_of(verifier, draft)
+    if rule is not None:
         target = _one_row(target_probs)
         # Several models, or none: the rule asks for the target alone.
         drafted = _one_row(np.atleast_2d(getattr(draft, "draft_probs", target_probs))[0])
-        _run(kernel, target, drafted, draft_token_ids[np.newaxis], numbers, tokens)
+        _run(rule, target, drafted, draft_token_ids[np.newaxis], numbers, tokens)
     if tokens[0] < 0:
         plan = verifier.plan(target_probs, draft)
         return int(plan.verify(draft_token_ids, uniforms=numbers[0]).token_id)
@@ -322,54 +322,33 @@ def _possible(ids: IntArray, drafted: BatchProbs, kind: DraftKind) -> BoolArray:
 def _tops_match(tops: IntArray, drafted: BatchProbs) -> BoolArray:
     from mdsd.batch._kernels import tops_match
 
-    ordered = np.ascontiguousarray(tops)
     matching = np.ones(len(tops), dtype=np.bool_)
-
-    def check(start: int, stop: int) -> None:
-        tops_match(drafted.rows, drafted.masses, ordered, matching, start, stop)
-
-    over_rows(check, *drafted.rows.shape)
+    sides = drafted.rows, drafted.masses, np.ascontiguousarray(tops)
+    over_rows(partial(tops_match, *sides, matching), *drafted.rows.shape)
     return matching
 
 
-_Kernel = Callable[..., None]
-"""Called with target rows and masses, draft rows and masses, ids, uniforms, tokens, start, stop."""
-
-
-def _kernel(verifier: Verifier, draft: DraftDistribution) -> _Kernel | None:
-    """Give the kernel of a verifier for a kind of draft, or None where only its plans know."""
-    rule = rule_of(verifier, draft)
-    if rule is None:
-        return None
-    if rule is Rule.MARKS:
-        from mdsd.batch._mark_kernels import verify_mark_rows
-
-        return verify_mark_rows
-    from mdsd.batch import _kernels as kernels
-
-    return partial(kernels.verify_rows, getattr(kernels, rule.name))
-
-
 def _run(
-    kernel: _Kernel,
+    rule: Rule,
     target: BatchProbs,
     drafted: BatchProbs,
     ids: IntArray,
     numbers: FloatArray,
     tokens: IntArray,
 ) -> None:
+    """Fill in the tokens that a rule emits, -1 where rounding could decide either way."""
     # Of several independent draft models only the naive verifier comes here, which asks for none.
-    drafted = drafted if len(drafted.rows) == len(target.rows) else target
-    arrays = (
-        target.rows,
-        target.masses,
-        drafted.rows,
-        drafted.masses,
-        np.ascontiguousarray(ids),
-        numbers,
-    )
+    law = drafted if len(drafted.rows) == len(target.rows) else target
+    sides = target.rows, target.masses, law.rows, law.masses
+    arrays = (*sides, np.ascontiguousarray(ids), numbers, tokens)
+    over_rows(partial(_kernel(rule), *arrays), *target.rows.shape)
 
-    def verify(start: int, stop: int) -> None:
-        kernel(*arrays, tokens, start, stop)
 
-    over_rows(verify, *target.rows.shape)
+def _kernel(rule: Rule) -> Callable[..., None]:
+    if rule is Rule.MARKS:
+        from mdsd.batch._mark_kernels import verify_mark_rows
+
+        return verify_mark_rows
+    from mdsd.batch._kernels import verify_rows
+
+    return partial(verify_rows, int(rule))

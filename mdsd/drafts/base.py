@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from inspect import isabstract
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,7 +39,6 @@ __all__ = [
     "count_in_words",
     "product_of",
     "refuse_short",
-    "require_support",
 ]
 
 MAX_TUPLES = 1_000_000
@@ -515,17 +515,6 @@ def check_order(order: ArrayLike, vocab_size: int) -> IntArray:
     return array.astype(np.int64, copy=False)
 
 
-def require_support(draft_probs: FloatArray, num_drafts: int, words: str) -> None:
-    """Refuse a draft vector with fewer positive entries than distinct tokens to draw.
-
-    Raises
-    ------
-    InvalidDistributionError
-        Naming both numbers.
-    """
-    refuse_short(np.array([np.count_nonzero(draft_probs)]), num_drafts, words)
-
-
 def refuse_short(
     positives: IntArray, num_drafts: int, words: str, rows: str = "draft_probs"
 ) -> None:
@@ -557,10 +546,13 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
 
     exchangeable: bool = False
     declared = True
+    draft_probs: FloatArray
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if DeclaredDraft in cls.__bases__:
+        if not any(
+            issubclass(base, DeclaredDraft) and not isabstract(base) for base in cls.__bases__
+        ):
             return
         law = {
             name
@@ -575,6 +567,15 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
                 f"{cls.__bases__[0].__name__}, which verifiers take as built in; "
                 "derive it from DraftDistribution"
             )
+
+    def _read(self, draft_probs: Any, num_drafts: int) -> None:
+        """Check n, and the one output distribution that all drafts come from."""
+        self.num_drafts = check_num_drafts(num_drafts)
+        self.draft_probs = check_probs(draft_probs, "draft_probs")
+        self.vocab_size = len(self.draft_probs)
+        if self.distinct:
+            positive = np.array([np.count_nonzero(self.draft_probs)])
+            refuse_short(positive, self.num_drafts, self.words)
 
     def sample(self, rng: RandomSource, size: int | None = None) -> IntArray:  # noqa: D102
         count = 1 if size is None else check_whole("size", size, 0, otherwise=" or None")

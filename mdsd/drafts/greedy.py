@@ -7,17 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._frozen import frozen
-from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, check_num_drafts, require_support
-from mdsd.drafts.top_k import most_likely
+from mdsd.drafts.top_and_tail import TopAndTail
 
-__all__ = ["GreedyDraft", "hit_of_top_and_tail"]
+__all__ = ["GreedyDraft"]
 
 
-class GreedyDraft(DeclaredDraft):
+class GreedyDraft(TopAndTail):
     """The top n - 1 tokens of `draft_probs`, then one sampled from the other tokens.
 
     Parameters
@@ -55,17 +52,10 @@ class GreedyDraft(DeclaredDraft):
 
     name = "greedy"
     words = "the greedy draft"
-    distinct = True
 
     def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
-        self.num_drafts = check_num_drafts(num_drafts)
-        self.draft_probs = check_probs(draft_probs, "draft_probs")
-        require_support(self.draft_probs, self.num_drafts, self.words)
-        self.vocab_size = len(self.draft_probs)
-        self.top_token_ids = most_likely(self.draft_probs, self.num_drafts - 1)
-        tail = self.draft_probs.copy()
-        tail[self.top_token_ids] = 0.0
-        self.tail_probs: FloatArray = frozen(tail / tail.sum())
+        self._read(draft_probs, num_drafts)
+        self._split(self.num_drafts - 1)
 
     @classmethod
     def num_certain(cls, num_drafts: int, **options: Any) -> int:  # noqa: D102
@@ -78,11 +68,7 @@ class GreedyDraft(DeclaredDraft):
         return drawn
 
     def _prob(self, ids: IntArray) -> FloatArray:
-        same_top = (ids[..., :-1] == self.top_token_ids).all(axis=-1)
-        return np.asarray(np.where(same_top, self.tail_probs[ids[..., -1]], 0.0))
-
-    def _hit_probs(self, order: IntArray) -> FloatArray:
-        return hit_of_top_and_tail(order, self.top_token_ids, self.tail_probs)
+        return np.asarray(np.where(self._same_top(ids), self.tail_probs[ids[..., -1]], 0.0))
 
     def _count_tuples(self) -> float:
         return int(np.count_nonzero(self.tail_probs))
@@ -93,36 +79,3 @@ class GreedyDraft(DeclaredDraft):
         ids[:, :-1] = self.top_token_ids
         ids[:, -1] = sampled
         return ids, self.tail_probs[sampled]
-
-    def token_hit_probs(self) -> FloatArray:  # noqa: D102
-        hits = self.tail_probs.copy()
-        hits[self.top_token_ids] = 1.0
-        return hits
-
-    def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
-        # f(A) = 1 as soon as A meets T, so an optimal A holds the tokens off T with p > q~ only:
-        # a prefix by p over f({i}), in which tokens of T have ratios of at most 1.
-        return ratio_order(target_probs, self.token_hit_probs())
-
-
-def hit_of_top_and_tail(order: IntArray, top: IntArray, tail_probs: FloatArray) -> FloatArray:
-    """Hit probabilities along an order when `top` is always drafted and one token of the tail is.
-
-    Parameters
-    ----------
-    order : ndarray of int64, shape (V,)
-    top : ndarray of int64
-        Tokens that are always drafted.
-    tail_probs : ndarray, shape (V,)
-        Distribution of the one sampled token, 0 on `top`; all 0 where none is sampled.
-
-    Returns
-    -------
-    ndarray, shape (V + 1,)
-        1 as soon as the prefix meets `top`, else the mass of the tail in it.
-    """
-    certain = np.zeros(len(order), dtype=np.bool_)
-    certain[top] = True
-    met = np.maximum.accumulate(certain[order])
-    hits = np.where(met, 1.0, np.minimum(np.cumsum(tail_probs[order]), 1.0))
-    return np.concatenate([[0.0], hits])

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
-from mdsd._frozen import frozen
-from mdsd._probabilities import check_probs, ratio_order
+from mdsd._probabilities import ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, DraftDistribution, check_num_drafts, require_support
+from mdsd.drafts.base import DraftDistribution, check_num_drafts
 from mdsd.drafts.kinds import DraftKind
-from mdsd.drafts.top_k import most_likely
+from mdsd.drafts.top_and_tail import TopAndTail
 from mdsd.drafts.without_replacement import WithoutReplacement
 from mdsd.errors import InvalidArgumentError
 
@@ -27,7 +26,7 @@ _SURE = 1e-30
 """Mass of all drawn tokens together beside one that comes first, but for far less than rounding."""
 
 
-class HybridDraft(DeclaredDraft):
+class HybridDraft(TopAndTail):
     """The `num_top` most likely tokens, then tokens drawn without replacement from the others.
 
     Parameters
@@ -72,23 +71,17 @@ class HybridDraft(DeclaredDraft):
     name = "hybrid"
     words = "the hybrid draft"
     options = ("num_top",)
-    distinct = True
     successive = True
 
     def __init__(self, draft_probs: ArrayLike, num_drafts: int, num_top: int) -> None:
-        self.num_drafts = check_num_drafts(num_drafts)
+        count = check_num_drafts(num_drafts)
         self.num_top = check_whole("num_top", num_top, 0)
-        refusal = self.refusal(self.num_drafts, num_top=self.num_top)
+        refusal = self.refusal(count, num_top=self.num_top)
         if refusal is not None:
             raise InvalidArgumentError(f"num_drafts is {num_drafts}; {refusal}")
-        self.draft_probs = check_probs(draft_probs, "draft_probs")
-        require_support(self.draft_probs, self.num_drafts, self.words)
-        self.vocab_size = len(self.draft_probs)
-        self.top_token_ids = most_likely(self.draft_probs, self.num_top)
-        tail = self.draft_probs.copy()
-        tail[self.top_token_ids] = 0.0
+        self._read(draft_probs, num_drafts)
+        self._split(self.num_top)
         drawn = self.num_drafts - self.num_top
-        self.tail_probs: FloatArray = frozen(tail / tail.sum() if drawn else 0.0 * tail)
         self._tail = WithoutReplacement(self.tail_probs, drawn) if drawn else None
 
     @classmethod
@@ -122,9 +115,6 @@ class HybridDraft(DeclaredDraft):
             drawn[:, self.num_top :] = self._tail._draw(rng, size)
         return drawn
 
-    def _same_top(self, ids: IntArray) -> BoolArray:
-        return np.asarray((ids[..., : self.num_top] == self.top_token_ids).all(axis=-1))
-
     def _prob(self, ids: IntArray) -> FloatArray:
         same_top = self._same_top(ids)
         if self._tail is None:
@@ -144,11 +134,6 @@ class HybridDraft(DeclaredDraft):
             certain[self.top_token_ids[len(drafted)]] = 1.0
             return certain
         return self._tail._next_probs(drafted[self.num_top :])
-
-    def _certain(self) -> BoolArray:
-        certain = np.zeros(self.vocab_size, dtype=np.bool_)
-        certain[self.top_token_ids] = True
-        return certain
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
         hits = np.zeros(len(order) + 1) if self._tail is None else self._tail._hit_probs(order)

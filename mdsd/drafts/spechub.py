@@ -7,19 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._frozen import frozen
-from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, DraftDistribution, require_support
-from mdsd.drafts.greedy import hit_of_top_and_tail
-from mdsd.drafts.top_k import most_likely
+from mdsd.drafts.base import DraftDistribution
+from mdsd.drafts.top_and_tail import TopAndTail
 from mdsd.drafts.without_replacement import WithoutReplacement
 
 __all__ = ["SpecHubDraft"]
 
 
-class SpecHubDraft(DeclaredDraft):
+class SpecHubDraft(TopAndTail):
     """Two tokens, one of them the hub a = argmax q: (i, a) with probability q_i, else (a, i).
 
     Parameters
@@ -56,20 +53,14 @@ class SpecHubDraft(DeclaredDraft):
 
     name = "spechub"
     words = "the SpecHub draft"
-    distinct = True
     certain_first = False
     num_drafts = 2
 
     def __init__(self, draft_probs: ArrayLike) -> None:
-        self.draft_probs = check_probs(draft_probs, "draft_probs")
-        require_support(self.draft_probs, 2, self.words)
-        self.vocab_size = len(self.draft_probs)
-        self.hub = int(most_likely(self.draft_probs, 1)[0])
-        tail = self.draft_probs.copy()
-        tail[self.hub] = 0.0
+        self._read(draft_probs, 2)
         # The chance that the other token comes first is its own mass: a sum, not 1 - q_a.
-        self.other_first = float(tail.sum())
-        self.tail_probs = frozen(tail / self.other_first)
+        self.other_first = self._split(1)
+        self.hub = int(self.top_token_ids[0])
 
     @classmethod
     def from_probs(  # noqa: D102
@@ -115,9 +106,6 @@ class SpecHubDraft(DeclaredDraft):
         has_hub = (draft_token_ids == self.hub).any(axis=-1)
         return np.asarray(has_hub & self.tail_probs[draft_token_ids].any(axis=-1))
 
-    def _hit_probs(self, order: IntArray) -> FloatArray:
-        return hit_of_top_and_tail(order, np.array([self.hub]), self.tail_probs)
-
     def _count_tuples(self) -> float:
         return 2 * int(np.count_nonzero(self.tail_probs))
 
@@ -126,12 +114,3 @@ class SpecHubDraft(DeclaredDraft):
         hubs = np.full(len(others), self.hub)
         ids = np.concatenate([np.stack([others, hubs], 1), np.stack([hubs, others], 1)])
         return ids.astype(np.int64), self._prob(ids)
-
-    def token_hit_probs(self) -> FloatArray:  # noqa: D102
-        hits = self.tail_probs.copy()
-        hits[self.hub] = 1.0
-        return hits
-
-    def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
-        # As for the greedy draft, whose law on sets with n = 2 this is.
-        return ratio_order(target_probs, self.token_hit_probs())

@@ -7,10 +7,10 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._probabilities import check_probs, ratio_order
+from mdsd._probabilities import ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, check_num_drafts, product_of
+from mdsd.drafts.base import DeclaredDraft, product_of
 from mdsd.drafts.independent import hit_of_independent, product_tuples, token_hits_of_independent
 from mdsd.rules.possible import are_positive
 
@@ -53,9 +53,7 @@ class WithReplacement(DeclaredDraft):
     exchangeable = True
 
     def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
-        self.num_drafts = check_num_drafts(num_drafts)
-        self.draft_probs = check_probs(draft_probs, "draft_probs")
-        self.vocab_size = len(self.draft_probs)
+        self._read(draft_probs, num_drafts)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         return draw_tokens(self.draft_probs, rng.random((size, self.num_drafts)))

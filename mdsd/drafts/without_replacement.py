@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._frozen import frozen
-from mdsd._probabilities import check_probs, ratio_order
+from mdsd._probabilities import ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, check_num_drafts, product_of, require_support
+from mdsd.drafts.base import DeclaredDraft, product_of
 from mdsd.rules.possible import are_distinct, are_positive
 
 if TYPE_CHECKING:
@@ -65,10 +65,7 @@ class WithoutReplacement(DeclaredDraft):
     exchangeable = True
 
     def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
-        self.num_drafts = check_num_drafts(num_drafts)
-        self.draft_probs = check_probs(draft_probs, "draft_probs")
-        require_support(self.draft_probs, self.num_drafts, self.words)
-        self.vocab_size = len(self.draft_probs)
+        self._read(draft_probs, num_drafts)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         # The n earliest of independent exponential arrivals are n successive draws without

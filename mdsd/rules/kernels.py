@@ -12,9 +12,16 @@ import math
 import numpy as np
 from numba import njit
 
-from mdsd._typing import AnyArray
+from mdsd._typing import AnyArray, FloatArray
 
-__all__ = ["any_of_tries", "excess", "kseq_excess", "kseq_root_and_overlap", "overlap"]
+__all__ = [
+    "any_of_tries",
+    "excess",
+    "find_token",
+    "kseq_excess",
+    "kseq_root_and_overlap",
+    "overlap",
+]
 
 _MULTIPLIED = 16
 """Tries up to which multiplying is faster than logarithms, and as exact."""
@@ -38,6 +45,14 @@ def excess(x: AnyArray, y: AnyArray, cap: float, start: int, stop: int) -> float
         above = np.float64(x[i]) - cap * np.float64(y[i])
         total += above if above > 0.0 else 0.0
     return total
+
+
+@njit(cache=True)
+def find_token(sums: FloatArray, uniform: float) -> int:
+    """Find the token that a uniform falls on, by running sums: `mdsd._random.find_tokens`."""
+    found = np.searchsorted(sums, uniform * sums[-1], side="right")
+    # Where rounding lets the goal reach the total, the last token with mass is drawn.
+    return int(min(found, np.searchsorted(sums, sums[-1])))
 
 
 @njit(cache=True, error_model="numpy")

@@ -16,7 +16,7 @@ import numpy as np
 
 from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
 from mdsd.batch import acceptance_bounds, acceptance_rates
-from mdsd.batch._rules import bound_kernel
+from mdsd.batch._rules import bound_of
 from mdsd.batch._threads import limit_threads
 from mdsd.bounds import acceptance_bound
 from mdsd.datasets import Dataset, Source
@@ -211,7 +211,7 @@ class _Drafted:
         self._target = block.target
         self._probs = np.stack(tables, axis=1) if self._kind.one_model_each else tables[0]
         self._tolerance = search_tolerance(block.target.shape[1])
-        self._compiled = bound_kernel(self._kind.example(num_drafts)) is not None
+        self._compiled = bound_of(self._kind.example(num_drafts)) is not None
         self._made: tuple[int, FloatArray, DraftDistribution] | None = None
         self.drawable = self._kind.drawable(self._probs, num_drafts)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from mdsd._typing import FloatArray, IntArray
+from mdsd.rules.kernels import find_token
 from solvers.sorting import falling_order
 
 __all__ = [
@@ -216,10 +217,5 @@ def draw_residuals(tables: PathTables, ids: IntArray, uniforms: FloatArray) -> I
         for i in range(len(sums)):
             total += max(tables.target[i] - caps[row] * tables.drafted[i], 0.0)
             sums[i] = total
-        if total == 0.0:
-            sums[:] = np.cumsum(tables.target)
-            total = sums[-1]
-        found = np.searchsorted(sums, uniforms[row] * total, side="right")
-        # Where rounding lets the goal reach the total, the last token with mass is drawn.
-        tokens[row] = min(found, np.searchsorted(sums, total))
+        tokens[row] = find_token(sums if total > 0.0 else np.cumsum(tables.target), uniforms[row])
     return tokens

@@ -7,6 +7,8 @@ and else by conditional Monte Carlo, which draws the rejected tokens only.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -16,10 +18,11 @@ from mdsd.verifiers._rejection_paths import (
     PathTables,
     excess_mass,
     insert_place,
+    path_tables,
     remaining_mass,
 )
 
-__all__ = ["enumerate_rejection", "pair_rejection", "sample_rejection"]
+__all__ = ["exact_rejection", "path_rate", "sample_rejection"]
 
 _FIRST_CAP = 1.0 / SCALE
 
@@ -28,7 +31,7 @@ _CANCELLED = 1e-6
 
 
 @njit(cache=True)
-def pair_rejection(tables: PathTables) -> float:
+def _pair_rejection(tables: PathTables) -> float:
     """Probability that both of two drafts are rejected, in O(V log V).
 
     ``sum_x (q_x - p_x)+ Z(1 + Z(1) / (1 - q_x)) / Z(1)``.
@@ -59,7 +62,7 @@ def _rejected_weight(
 
 
 @njit(cache=True)
-def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
+def _enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
     """Probability that all n drafts are rejected, over every path of positive probability.
 
     O(V**(n - 1) log V): for small supports.
@@ -102,6 +105,16 @@ def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
         weights[level + 1] = weights[level] * weight
         level += 1
     return total
+
+
+@njit(cache=True)
+def exact_rejection(tables: PathTables, num_drafts: int, most_paths: int) -> float:
+    """Probability that all of n >= 2 drafts are rejected; NaN where there are too many paths."""
+    if num_drafts == 2:
+        return _pair_rejection(tables)
+    if (num_drafts - 1) * math.log(np.count_nonzero(tables.drafted)) <= math.log(most_paths):
+        return _enumerate_rejection(tables, num_drafts)
+    return math.nan
 
 
 @njit(cache=True)
@@ -281,3 +294,25 @@ def sample_rejection(
         if masses[j] > 0.0:
             values[j : begins[b + 1]] = excess_mass(tables, caps[j] + masses[j] / rests[j])
     return values
+
+
+@njit(cache=True, nogil=True)
+def path_rate(p: FloatArray, q: FloatArray, num_drafts: int, paths: int, seed: np.uint64) -> float:
+    """Compute the acceptance rate of n >= 2 drafts, or estimate it where there are too many paths.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (V,)
+        Target and draft probabilities.
+    num_drafts : int
+        n >= 2.
+    paths : int
+        Rejection paths of an estimate; where there are no more than these, all are followed.
+    seed : uint64
+        Of the estimate.
+    """
+    tables = path_tables(p, q)
+    rejected = exact_rejection(tables, num_drafts, paths)
+    if math.isnan(rejected):
+        rejected = sample_rejection(tables, num_drafts, paths, seed).mean()
+    return min(max(1.0 - rejected, 0.0), 1.0)

@@ -139,10 +139,9 @@ class PathRRSPlan(SequentialPlan):
         p, q, n = self.target_probs, self._draft_probs, self.num_tests
         if n == 1:
             return float(min(1.0, np.minimum(p, q).sum())), 0.0
-        if n == 2:
-            return min(1.0, max(0.0, 1.0 - rates.pair_rejection(self._tables))), 0.0
-        if (n - 1) * np.log(np.count_nonzero(q)) <= np.log(_MAX_PATHS):
-            return min(1.0, max(0.0, 1.0 - rates.enumerate_rejection(self._tables, n))), 0.0
+        exact = rates.exact_rejection(self._tables, n, _MAX_PATHS)
+        if not math.isnan(exact):
+            return min(1.0, max(0.0, 1.0 - exact)), 0.0
         rejected = rates.sample_rejection(
             self._tables, n, self._paths, np.uint64(self._seed % 2**64)
         )

@@ -1,0 +1,245 @@
+"""Acceptance bounds and rates in closed form, row by row in compiled code.
+
+Rates add up masses that are accepted or met, so that a rate near 0 keeps its digits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from mdsd._typing import AnyArray, FloatArray, IntArray
+from mdsd.batch._rules import Value
+from mdsd.rules.kernels import any_of_tries, excess, kseq_root_and_overlap, overlap
+from solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
+from solvers.prefix import prefix_with_replacement
+from solvers.sorting import falling_order
+
+__all__ = ["live_pair", "value_rows"]
+
+
+@njit(cache=True, error_model="numpy")
+def _gather_live(
+    x: AnyArray, x_mass: float, y: AnyArray, y_mass: float, p: FloatArray, q: FloatArray
+) -> int:
+    """Fill p and q from the front as `live_pair` says; give how many tokens there are."""
+    count = 0
+    for i in range(len(x)):
+        p[count], q[count] = x[i], y[i]
+        # Counted on instead of branched on, which a processor would have to guess.
+        count += (x[i] > 0.0) | (y[i] > 0.0)
+    for i in range(count):
+        p[i] /= x_mass
+        q[i] /= y_mass
+    return count
+
+
+@njit(cache=True, nogil=True)
+def live_pair(
+    x: AnyArray, x_mass: float, y: AnyArray, y_mass: float
+) -> tuple[FloatArray, FloatArray]:
+    """Give the probabilities, p and q, of the tokens that one side at least can produce.
+
+    Without the others, which are padding or were taken away by filters, a value is the same.
+
+    Parameters
+    ----------
+    x, y : ndarray of float64 or float32, shape (V,)
+        Unnormalised rows of target and draft.
+    x_mass, y_mass : float
+        Their masses.
+    """
+    p, q = np.empty(len(x)), np.empty(len(x))
+    live = _gather_live(x, x_mass, y, y_mass, p, q)
+    return p[:live], q[:live]
+
+
+@njit(cache=True, error_model="numpy")
+def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
+    # Tokens that are never drawn lie in every best A and meet nothing.
+    drawn = np.flatnonzero(q)
+    ratios = np.empty(len(drawn))
+    for k in range(len(drawn)):
+        ratios[k] = p[drawn[k]] / q[drawn[k]]
+    order = drawn[falling_order(ratios)]
+    hits = _prefix_hits(q[order] * MASS_SCALE, num_draws, step)
+    # p(H) from the far end, so that a value near 0 keeps its digits.
+    best, outside = 1.0, 0.0
+    for k in range(len(order), -1, -1):
+        best = min(best, outside + hits[k])
+        if k > 0:
+            outside += p[order[k - 1]]
+    return best
+
+
+@njit(cache=True)
+def _most_likely(q: FloatArray, count: int) -> IntArray:
+    """Ids of the `count` largest entries, largest first, ties to the lowest id."""
+    top = np.empty(count, dtype=np.int64)
+    found = 0
+    for i in range(len(q)):
+        if count == 0 or (found == count and q[i] <= q[top[count - 1]]):
+            continue
+        place = found if found < count else count - 1
+        while place > 0 and q[top[place - 1]] < q[i]:
+            if place < count:
+                top[place] = top[place - 1]
+            place -= 1
+        top[place] = i
+        found = min(found + 1, count)
+    return top
+
+
+@njit(cache=True, error_model="numpy")
+def _top_and_tail(p: FloatArray, q: FloatArray, num_top: int, sampled: bool) -> float:
+    """``p(T)``, plus ``sum min(p, q~)`` off T where one more token is sampled from there."""
+    top = _most_likely(q, num_top)
+    value, tail = 0.0, q.copy()
+    for token in top:
+        value += p[token]
+        tail[token] = 0.0
+    if sampled:
+        mass = tail.sum()
+        for i in range(len(p)):
+            value += min(p[i], tail[i] / mass)
+    return min(value, 1.0)
+
+
+@njit(cache=True, error_model="numpy")
+def _first_rate(p: FloatArray, q: FloatArray, num_others: int) -> float:
+    """``sum min(p, q) + sum (p - q)+ (1 - (1 - q)**m)``, with m other drafts to meet."""
+    value = overlap(p, q, 1.0)
+    if num_others > 0:
+        for i in range(len(p)):
+            if p[i] > q[i]:
+                value += (p[i] - q[i]) * any_of_tries(q[i], num_others)
+    return value
+
+
+@njit(cache=True)
+def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
+    """Raise the cap by the mass left above it, from round to round."""
+    cap, before = 1.0, 1.0
+    for _ in range(num_drafts - 1):
+        left = excess(p, q, cap, 0, len(p))
+        if left == before:
+            break  # what is left is never drafted
+        cap, before = cap + left, left
+    return overlap(p, q, cap)
+
+
+@njit(cache=True)
+def _met_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
+    """``sum p (1 - (1 - q)**n)``."""
+    value = 0.0
+    for i in range(len(p)):
+        value += p[i] * any_of_tries(q[i], num_drafts)
+    return value
+
+
+@njit(cache=True, error_model="numpy")
+def _pair_hits(q: FloatArray) -> FloatArray:
+    """Probability that either of two draws without replacement is each token.
+
+    ``q_i + sum over j != i of q_j q_i / (1 - q_j)``: first, or second after another one.
+    """
+    # 1 - q as a sum of what remains where it would lose digits: for one token at most.
+    most = int(np.argmax(q))
+    others = 0.0
+    for i in range(len(q)):
+        others += q[i] if i != most else 0.0
+    after = 0.0
+    for i in range(len(q)):
+        after += q[i] / (1.0 - q[i]) if i != most else 0.0
+    after_most = q[most] / others
+    hits = np.empty(len(q))
+    for i in range(len(q)):
+        apart = after if i == most else after - q[i] / (1.0 - q[i]) + after_most
+        hits[i] = q[i] * (1.0 + apart)
+    return hits
+
+
+@njit(cache=True)
+def _met_without_rate(p: FloatArray, q: FloatArray, num_drafts: int, step: float) -> float:
+    """``sum p f({i})`` for drafts without replacement."""
+    if num_drafts > 2:
+        return _mean_token_hit(p, q * MASS_SCALE, num_drafts, step)
+    hits, value = _pair_hits(q), 0.0
+    for i in range(len(p)):
+        value += p[i] * hits[i]
+    return value
+
+
+@njit(cache=True, error_model="numpy")
+def _met_by_top_rate(p: FloatArray, q: FloatArray, num_top: int) -> float:
+    """``p(T) + sum off T of p q~``."""
+    top = _most_likely(q, num_top)
+    value, tail = 0.0, q.copy()
+    for token in top:
+        value += p[token]
+        tail[token] = 0.0
+    mass = tail.sum()
+    for i in range(len(p)):
+        value += p[i] * (tail[i] / mass)
+    return value
+
+
+@njit(cache=True)
+def _value(value: int, p: FloatArray, q: FloatArray, num_drafts: int, step: float) -> float:
+    if value == Value.BOUND_WITH:
+        return prefix_with_replacement(p, q, num_drafts)[0]
+    if value == Value.BOUND_WITHOUT:
+        return _without_replacement(p, q, num_drafts, step)
+    if value == Value.TOP:
+        return _top_and_tail(p, q, num_drafts, False)
+    if value == Value.TOP_AND_ONE:
+        return _top_and_tail(p, q, num_drafts - 1, True)
+    if value == Value.FIRST:
+        return _first_rate(p, q, num_drafts - 1)
+    if value == Value.RRS:
+        return _rrs_rate(p, q, num_drafts)
+    if value == Value.KSEQ:
+        return kseq_root_and_overlap(p, 1.0, q, 1.0, num_drafts)[1]
+    if value == Value.MET_BY_TOP_AND_ONE:
+        return _met_by_top_rate(p, q, num_drafts - 1)
+    if value == Value.MET or num_drafts == 1:
+        return _met_rate(p, q, num_drafts)
+    return _met_without_rate(p, q, num_drafts, step)
+
+
+@njit(cache=True, nogil=True)
+def value_rows(
+    value: int,
+    num_drafts: int,
+    step: float,
+    target: AnyArray,
+    target_masses: FloatArray,
+    drafted: AnyArray,
+    drafted_masses: FloatArray,
+    values: FloatArray,
+    start: int,
+    stop: int,
+) -> None:
+    """Compute a bound or a rate of each row.
+
+    Parameters
+    ----------
+    value : int
+        One of `Value`.
+    num_drafts : int
+        n.
+    step : float
+        Step of the nodes for drawing without replacement.
+    target, drafted : ndarray of float64 or float32, shape (B, V)
+        Unnormalised rows.
+    target_masses, drafted_masses : ndarray, shape (B,)
+        Their masses.
+    values : ndarray, shape (B,)
+        Filled for the rows ``start .. stop - 1``.
+    start, stop : int
+    """
+    size = target.shape[1]
+    p, q = np.empty(size), np.empty(size)
+    for r in range(start, stop):
+        live = _gather_live(target[r], target_masses[r], drafted[r], drafted_masses[r], p, q)
+        values[r] = min(_value(value, p[:live], q[:live], num_drafts, step), 1.0)
