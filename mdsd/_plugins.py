@@ -33,8 +33,9 @@ def load_plugins(
                 raise TypeError(f"{entry.value} is not a subclass of mdsd.{base.__name__}")
             if entry.name in found:
                 raise ValueError(f"the name {entry.name!r} is taken")
-            if kind.name != entry.name:
-                raise ValueError(f"its name is {kind.name!r}")
+            name = getattr(kind, "name", None)
+            if name != entry.name:
+                raise ValueError(f"its name is {name!r}")
         except Exception as error:  # a stranger's code may fail in any way
             warnings.warn(
                 f"{what} {entry.name!r} of another package cannot be used: {error}",
