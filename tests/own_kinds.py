@@ -22,6 +22,10 @@ class SharpenedDraft(DraftDistribution):
         self.q, self.power = q / q.sum(), power
         self.num_drafts, self.vocab_size = num_drafts, len(q)
 
+    @classmethod
+    def example_kinds(cls, num_drafts):
+        return (cls.kind(**dict.fromkeys(cls.options, 2)),)
+
     def hit_probs(self, order):
         inside = np.concatenate([[0.0], np.cumsum(self.q[order])])
         hits = 1.0 - (1.0 - np.minimum(inside, 1.0)) ** self.num_drafts

@@ -10,7 +10,7 @@ from . import commands
 
 
 def install(folder: Path, name: str, body: str, group: str, entry: str) -> None:
-    """Leave a module with one entry point."""
+    """Leave a module with entry points of a group, one a line."""
     (folder / f"{name}.py").write_text(body)
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()

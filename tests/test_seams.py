@@ -229,7 +229,7 @@ def same(found, right):
     np.testing.assert_allclose(found, right, rtol=0, atol=1e-9)
 """
 USES = {
-    "names": "assert mdsd.drafts.draft_names()[-1] == 'sharpened'",
+    "names": "assert {*mdsd.drafts.draft_names()} >= {'sharpened', 'hub_pair', 'leader'}",
     "label": "assert mdsd.drafts.read_kind(KIND).label == KIND",
     "bounds": """
 found = mdsd.acceptance_bounds(p, q, draft=KIND, num_drafts=2)
@@ -257,6 +257,12 @@ for verifier in ("rrs", "optimal", "block", "traversal"):
     table = np.exp(models[0].logits([[0], [1]]))
     for (a, b), prob in law.items():
         np.testing.assert_allclose(prob, table[0, a] * table[a, b], rtol=0, atol=1e-12)
+""",
+    "testing": """
+for kind in ("sharpened:2", "hub_pair", "leader"):
+    assert any(each.label == kind for each in mdsd.drafts.registry.example_kinds(2))
+for verifier in ("naive", "rrs", "optimal"):
+    mdsd.testing.check_verifier(mdsd.get_verifier(verifier), count=6)
 """,
     "flashinfer": """
 given = {"draft_token_ids": [[1]], "target_probs": p[np.newaxis, :2], "uniforms": [[0.9, 0.4]]}
@@ -300,7 +306,9 @@ def use(folder, code):
 def package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("package")
     body = Path(own_kinds.__file__).read_text(encoding="utf-8")
-    install(folder, "plugged", body, "mdsd.drafts", "sharpened = plugged:SharpenedDraft")
+    classes = own_kinds.SharpenedDraft, own_kinds.HubPairDraft, own_kinds.LeaderDraft
+    entries = "\n".join(f"{each.name} = plugged:{each.__name__}" for each in classes)
+    install(folder, "plugged", body, "mdsd.drafts", entries)
     return folder
 
 
