@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_name, shown
 from mdsd._tokens import read_token_ids
+from mdsd._typing import Tensor
 from mdsd.decoding.batch_scheme import batch_shape
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
@@ -106,7 +107,7 @@ class Decoder:
                 drafting.grow(probs, row.choices)
         return growing
 
-    def _draft_probs(self, model: RowModel, prefixes: Prefixes) -> list[Any]:
+    def _draft_probs(self, model: RowModel, prefixes: Prefixes) -> list[Tensor]:
         """Ask a draft model what follows the prefixes of each row: (B, V), or empty."""
         logits = model.logits(prefixes)
         return [

@@ -166,11 +166,11 @@ def _possible(probs: FloatArray) -> _Answers:
 
 def _plan_key(
     verifier: Verifier, target_probs: FloatArray, draft: DraftDistribution
-) -> tuple[Any, ...]:
+) -> tuple[object, ...]:
     return (id(verifier), target_probs.tobytes(), *_draft_key(draft))
 
 
-def _draft_key(draft: DraftDistribution) -> tuple[Any, ...]:
+def _draft_key(draft: DraftDistribution) -> tuple[object, ...]:
     """Tell drafts apart: built-in ones by kind and probabilities, others by identity."""
     probs = getattr(draft, "draft_probs", None) if draft.declared else None
     return (id(draft),) if probs is None else (draft.own_kind, draft.num_drafts, probs.tobytes())

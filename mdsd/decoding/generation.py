@@ -123,8 +123,8 @@ def generate(
     verifier : str, Verifier or StepVerification, default "rrs"
         A one-step verifier, which is used level by level, or its name as for `get_verifier`. Or one
         that decides about whole paths and accepts more: ``block`` (`BlockVerification`, never below
-        ``optimal`` level by level) or ``traversal`` (`TraversalVerification`, for drafts with or
-        without replacement and independent ones).
+        ``optimal`` level by level) or ``traversal`` (`TraversalVerification`, for drafts that say
+        how each token is drawn after those before it).
     num_drafts, depth : int, default 3 and 4
         Children of each node and depth of the tree; a single draft makes it a chain.
     tree : list of int, TreeShape, or object with a ``tree`` attribute, optional

@@ -12,8 +12,9 @@ from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.steps import StepOutcome, StepVerification
 from mdsd.decoding.weights import child_weight, passing_probability
-from mdsd.drafts import DraftDistribution, default_kinds
+from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import check_draft
+from mdsd.drafts.registry import draft_types
 from mdsd.errors import UnsupportedError
 from mdsd.verifiers.base import residual_or_target
 
@@ -63,7 +64,7 @@ class TraversalVerification(StepVerification):
         for law in laws:
             check_draft(law)
             if not law.successive:
-                names = ", ".join(kind.name for kind in default_kinds() if kind.successive)
+                names = ", ".join(each.name for each in draft_types() if each.successive)
                 raise UnsupportedError(
                     f"verifier 'traversal' does not support the {law.name} draft distribution "
                     f"with num_drafts={law.num_drafts}; it supports {names}"

@@ -68,7 +68,7 @@ class DraftDistribution(ABC):
     Attributes
     ----------
     name : str
-        Name of the kind of law, as on the command line.
+        Name of the kind, as on the command line.
     words : str
         What drafting so is called in a message.
     options : tuple of str
@@ -83,6 +83,8 @@ class DraftDistribution(ABC):
         one is certain, it is either the first or the last.
     successive : bool
         Whether `next_probs` says how each token is drawn after those before it.
+    declared : bool
+        Whether the law is built in, so that it is known from class and probabilities alone.
     num_drafts : int
         n, the number of tokens drafted together.
     vocab_size : int

@@ -22,6 +22,17 @@ def test_the_light_import_check_can_fail():
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize(
+    "package", [mdsd, mdsd.drafts, mdsd.verifiers, mdsd.decoding], ids=lambda found: found.__name__
+)
+def test_dir_lists_what_is_public_and_nothing_else(package):
+    machinery = {"annotations", "import_module", "ModuleType", "built_in", "base"}
+    assert set(package.__all__) <= set(dir(package))
+    assert not machinery.intersection(dir(package))
+    for name in set(dir(package)) - {"economize", "layouts", "transformers"}:  # of other packages
+        assert getattr(package, name).__doc__
+
+
 @pytest.mark.parametrize("name", mdsd.__all__)
 def test_exports(name):
     exported = getattr(mdsd, name)
