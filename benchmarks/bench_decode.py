@@ -21,10 +21,10 @@ import numpy as np
 
 from mdsd.decoding import NGramModel, generate
 from mdsd.studies.decoding.cases import DecoderCase
+from mdsd.studies.decoding.decoder_settings import shown_tree
 from mdsd.studies.decoding.models import TextModels
 from mdsd.studies.decoding.runs import decoder_row, ratio_of_totals
-from mdsd.studies.decoding.settings import shown_tree
-from mdsd.studies.rows import DecoderRow
+from mdsd.studies.study_rows import DecoderRow
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -169,7 +169,7 @@ class Bench:
 
         run(self.prompts[0], 1, 0)  # compiles
         row = decoder_row(case, [run(prompt, self.tokens, seed) for prompt, seed in self.runs()])
-        label = (case.verifier, case.draft, shown_tree(case.tree, case.scheme))
+        label = (case.verifier, str(case.draft), shown_tree(case.tree, case.scheme))
         if case.scheme == "batch":
             label = (f"{case.verifier}, batch scheme, M = {case.tree[0]}", *label[1:])
         return Line(label, row.tokens_per_target_call, row.stderr, row)

@@ -77,8 +77,8 @@ def test_real_positions(measure, make_pair, temperature):
             mdsd.probs_from_logits(target, temperature=temperature),
             mdsd.probs_from_logits(draft, temperature=temperature),
         )
-        for draft_logits in data.draft_logits.values()
-        for target, draft in zip(data.target_logits, draft_logits, strict=True)
+        for draft_logits in data.draft_tables.values()
+        for target, draft in zip(data.target_table, draft_logits, strict=True)
     ]
 
     def plans():
@@ -92,4 +92,4 @@ def test_real_positions(measure, make_pair, temperature):
             f"at worst, lossless to {max(errors):.0e}"
         )
 
-    measure(plans, make_pair(data.target_logits.shape[1]), quality=gaps, per=len(pairs))
+    measure(plans, make_pair(data.target_table.shape[1]), quality=gaps, per=len(pairs))

@@ -11,7 +11,12 @@ __all__ = ["load_plugins"]
 
 
 def load_plugins(
-    group: str, what: str, base: type[Any], known: Mapping[str, type[Any]]
+    group: str,
+    what: str,
+    base: type[Any],
+    known: Mapping[str, type[Any]],
+    *,
+    same_name: bool = False,
 ) -> dict[str, type[Any]]:
     """Add the classes of an entry-point group to those known; warn of those that cannot be used.
 
@@ -24,6 +29,8 @@ def load_plugins(
         Class that they derive from.
     known : mapping of str to type
         Whose names are taken.
+    same_name : bool, default False
+        Whether a class must have the name of its entry point.
     """
     found = dict(known)
     for entry in entry_points(group=group):
@@ -33,6 +40,9 @@ def load_plugins(
                 raise TypeError(f"{entry.value} is not a subclass of mdsd.{base.__name__}")
             if entry.name in found:
                 raise ValueError(f"the name {entry.name!r} is taken")
+            own = getattr(kind, "name", None)
+            if same_name and own != entry.name:
+                raise ValueError(f"its name is {own!r}")
         except Exception as error:  # a stranger's code may fail in any way
             warnings.warn(
                 f"{what} {entry.name!r} of another package cannot be used: {error}",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import read_numbers, shown
 from mdsd._typing import FloatArray, IntArray
@@ -50,7 +51,7 @@ def generator(
     )
 
 
-def draw_tokens(weights: FloatArray, uniforms: Any) -> IntArray:
+def draw_tokens(weights: FloatArray, uniforms: ArrayLike) -> IntArray:
     """Draw token ids by the inverse of the cumulative distribution, in token order.
 
     Parameters
@@ -69,7 +70,7 @@ def draw_tokens(weights: FloatArray, uniforms: Any) -> IntArray:
     return find_tokens(np.cumsum(weights), uniforms)
 
 
-def find_tokens(sums: FloatArray, uniforms: Any) -> IntArray:
+def find_tokens(sums: FloatArray, uniforms: ArrayLike) -> IntArray:
     """Draw token ids as `draw_tokens` does, given the running sum of the weights.
 
     Parameters
@@ -90,7 +91,9 @@ def find_tokens(sums: FloatArray, uniforms: Any) -> IntArray:
     return np.asarray(np.minimum(found, last), dtype=np.int64)
 
 
-def read_uniforms(rng: RandomSource, uniforms: Any, shape: tuple[int, ...]) -> FloatArray:
+def read_uniforms(
+    rng: RandomSource, uniforms: ArrayLike | None, shape: tuple[int, ...]
+) -> FloatArray:
     """Draw the numbers of verifications, or check those the caller gave instead.
 
     Parameters

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import read_array, row_name
 from mdsd._typing import AnyArray, BoolArray, IntArray
@@ -13,7 +12,7 @@ from mdsd.errors import InvalidTokenError
 __all__ = ["check_token_ids", "read_token_ids", "refuse_impossible", "refuse_outside"]
 
 
-def read_token_ids(draft_token_ids: Any, name: str = "draft_token_ids") -> AnyArray:
+def read_token_ids(draft_token_ids: ArrayLike, name: str = "draft_token_ids") -> AnyArray:
     """Read token ids as an array of integers, of whatever shape and range.
 
     Raises
@@ -30,7 +29,7 @@ def read_token_ids(draft_token_ids: Any, name: str = "draft_token_ids") -> AnyAr
 
 
 def check_token_ids(
-    draft_token_ids: Any,
+    draft_token_ids: ArrayLike,
     *,
     num_drafts: int,
     vocab_size: int,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_name, check_number, check_whole, one_line
 from mdsd._frozen import FrozenArrays, frozen
@@ -72,7 +73,7 @@ class AcceptanceBound(FrozenArrays):
 
 
 def acceptance_bound(
-    target_probs: Any,
+    target_probs: ArrayLike,
     draft: DraftDistribution,
     *,
     method: str = "auto",
@@ -84,7 +85,7 @@ def acceptance_bound(
     Parameters
     ----------
     target_probs : array_like, shape (V,)
-        Law of the next token under the target model.
+        Distribution of the next token under the target model.
     draft : DraftDistribution
         Joint law of the drafts.
     method : str, default "auto"
@@ -219,21 +220,21 @@ def find_lottery(
     from solvers.token_lottery import find_token_lottery
 
     request = (target_probs.tobytes(), tolerance, max_iterations)
-    law = draft
+    searched = draft
     if isinstance(draft, DeclaredDraft):
         known = _last_search.get(draft)
         if known is not None and known[0] == request:
             return known[1]
         # A twin: what is found keeps the law, and would keep its own key in the table alive.
-        law = copy(draft)
+        searched = copy(draft)
     else:
         # Once, not at every order of the search.
         checked_hit_probs(draft, np.arange(draft.vocab_size))
     with solver_errors():
         found = find_token_lottery(
             target_probs,
-            law.hit_probs,
-            law.grouped_laws(target_probs),
+            searched.hit_probs,
+            searched.grouped_laws(target_probs),
             tolerance=tolerance,
             max_iterations=max_iterations,
         )

@@ -22,7 +22,7 @@ class MdsdError(Exception):
 
 
 class InvalidDistributionError(MdsdError, ValueError):
-    """A probability vector (or logits) cannot be read as the law of one token."""
+    """A probability vector (or logits) cannot be read as a distribution over one token."""
 
 
 class InvalidTokenError(MdsdError, ValueError):

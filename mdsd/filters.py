@@ -1,7 +1,7 @@
 """What is taken from a model's distribution before tokens are drawn from it.
 
-Masks, temperature, top-k and top-p, in that order. A filter is a
-field of `Filters`, a key of `FilterOptions`, and a step of `Filters._filtered`; all else, from
+Masks, temperature, top-k, top-p and min-p, in that order, as transformers has it. A filter is a
+field of `Filters`, a key of the options below, and a step of `Filters._filtered`; all else, from
 decoders to the columns of a study, goes by these.
 """
 
@@ -14,28 +14,37 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_whole, read_array, read_number, row_name, shown
+from mdsd._arguments import check_name, check_whole, read_array, read_number, row_name, shown
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import BoolArray, FloatArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 __all__ = [
+    "CUT_COLUMNS",
     "FILTER_COLUMNS",
+    "CutOptions",
     "FilterAxes",
     "FilterOptions",
     "Filtered",
     "Filters",
     "filter_probs",
     "probs_from_logits",
+    "read_filters",
 ]
 
 
-class FilterOptions(TypedDict, total=False):
+class CutOptions(TypedDict, total=False):
+    """Keyword arguments of what filters at several temperatures: the fields of `Filters` but it."""
+
+    top_k: int | None
+    top_p: float
+    min_p: float
+
+
+class FilterOptions(CutOptions, total=False):
     """Keyword arguments of everything that filters: the fields of `Filters`."""
 
     temperature: float
-    top_k: int | None
-    top_p: float
 
 
 class FilterAxes(TypedDict, total=False):
@@ -43,6 +52,7 @@ class FilterAxes(TypedDict, total=False):
 
     top_k: Iterable[int | None]
     top_p: Iterable[float]
+    min_p: Iterable[float]
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,8 @@ class Filters:
         Keep exactly this many tokens, the lowest ids on ties; None, 0 and -1 keep all.
     top_p : float, default 1.0
         In (0, 1]: keep the shortest prefix by descending probability whose sum reaches it.
+    min_p : float, default 0.0
+        In [0, 1]: keep the tokens whose probability is at least this times the largest.
 
     Raises
     ------
@@ -65,14 +77,18 @@ class Filters:
 
     Notes
     -----
-    Order: masks, temperature, top-k, renormalise, top-p, renormalise.
+    Order: masks, temperature, top-k, renormalise, top-p, renormalise, min-p, renormalise. What
+    top-k keeps is the same before and behind min-p; top-p keeps more tokens before it than it would
+    behind it, where some engines have it.
 
     Examples
     --------
     >>> Filters(top_k=1).of_logits([0.0, 2.0, 1.0]).tolist()
     [0.0, 1.0, 0.0]
+    >>> Filters(min_p=0.5).of_probs([0.5, 0.3, 0.2]).round(6).tolist()
+    [0.625, 0.375, 0.0]
     >>> Filters(temperature=0.6, top_k=0)
-    Filters(temperature=0.6, top_k=None, top_p=1.0)
+    Filters(temperature=0.6, top_k=None, top_p=1.0, min_p=0.0)
     """
 
     temperature: float = field(default=1.0, metadata={"words": "Temperature; 0 is greedy."})
@@ -80,12 +96,16 @@ class Filters:
     top_p: float = field(
         default=1.0, metadata={"words": "Keep the shortest prefix that reaches this mass."}
     )
+    min_p: float = field(
+        default=0.0, metadata={"words": "Keep tokens of at least this times the largest."}
+    )
 
     def __post_init__(self) -> None:
         checked = {
             "temperature": float(_check_temperature(self.temperature, ())) + 0.0,  # -0.0 is 0.0
             "top_k": _check_top_k(self.top_k),
             "top_p": _check_top_p(self.top_p),
+            "min_p": _check_min_p(self.min_p),
         }
         vars(self).update(checked)
 
@@ -94,10 +114,25 @@ class Filters:
         """The filters by name, as rows and files have them."""
         return {name: getattr(self, name) for name in FILTER_COLUMNS}
 
+    @property
+    def words(self) -> list[str]:
+        """The temperature, and what else leaves anything out, as headings have them.
+
+        Examples
+        --------
+        >>> Filters(0.5, top_k=20).words
+        ['temperature 0.5', 'top-k 20']
+        """
+        return [
+            f"{each.name.replace('_', '-')} {value:g}"
+            for each, value in zip(fields(self), self.columns.values(), strict=True)
+            if each.name not in CUT_COLUMNS or value != each.default
+        ]
+
     def of_logits(self, logits: ArrayLike) -> FloatArray:
         """Turn logits into filtered probabilities; see `mdsd.probs_from_logits`."""
         scores = _read_logits(logits)
-        return self._filtered(scores, self._heat(scores), "logits")
+        return self._filtered(scores, self._by_row(scores), "logits")
 
     def of_probs(self, probs: ArrayLike) -> FloatArray:
         """Filter probabilities; see `mdsd.filter_probs`."""
@@ -105,15 +140,16 @@ class Filters:
 
     def of_table(self, table: FloatArray, kind: str) -> FloatArray:
         """Filter what a data set holds, logits or probs by its `kind`."""
-        return self.of_logits(table) if kind == "logits" else self.of_probs(table)
+        of_kind = {"logits": self.of_logits, "probs": self.of_probs}
+        return of_kind[check_name("kind", kind, of_kind)](table)
 
-    def _heat(self, scores: FloatArray) -> FloatArray:
+    def _by_row(self, scores: FloatArray) -> FloatArray:
         return np.full(scores.shape[:-1], self.temperature)
 
     def _filtered(
         self,
         scores: FloatArray,
-        heat: FloatArray,
+        temperatures: FloatArray,
         name: str,
         *,
         ranks: FloatArray | None = None,
@@ -126,17 +162,36 @@ class Filters:
         """
         if ranks is None:
             ranks = scores
-        law = _tempered(scores, heat, name, ranks, probs)
+        kept = _tempered(scores, temperatures, name, ranks, probs)
         if self.top_k is not None and self.top_k < scores.shape[-1]:
-            law[~_top_k_mask(ranks, self.top_k)] = 0.0
-            law /= law.sum(axis=-1, keepdims=True)
+            kept[~_top_k_mask(ranks, self.top_k)] = 0.0
+            kept /= kept.sum(axis=-1, keepdims=True)
         if self.top_p < 1.0:
-            _keep_nucleus(law, self.top_p)
-        return law
+            _keep_nucleus(kept, self.top_p)
+        if self.min_p > 0.0:
+            kept[kept < self.min_p * kept.max(axis=-1, keepdims=True)] = 0.0
+            kept /= kept.sum(axis=-1, keepdims=True)
+        return kept
 
 
 FILTER_COLUMNS: tuple[str, ...] = tuple(each.name for each in fields(Filters))
 """Names of the filters, in the order in which they are applied."""
+
+CUT_COLUMNS = tuple(name for name in FILTER_COLUMNS if name != "temperature")
+"""Names of the filters that leave tokens out."""
+
+
+def read_filters(options: FilterOptions) -> Filters:
+    """Read the keyword arguments of what filters.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one is not a filter, or out of range; names it and those that are.
+    """
+    for name in options:
+        check_name("filter", name, FILTER_COLUMNS)
+    return Filters(**options)
 
 
 class Filtered:
@@ -159,6 +214,11 @@ class Filtered:
         """Mass kept; 1.0 for all."""
         return self.filters.top_p
 
+    @property
+    def min_p(self) -> float:
+        """Share of the largest probability below which tokens are left out; 0.0 for none."""
+        return self.filters.min_p
+
 
 def probs_from_logits(
     logits: ArrayLike,
@@ -166,6 +226,7 @@ def probs_from_logits(
     temperature: ArrayLike = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
+    min_p: float = 0.0,
     allowed_token_ids: ArrayLike | None = None,
 ) -> FloatArray:
     """Turn logits into probabilities, filtered as a sampler would.
@@ -180,6 +241,8 @@ def probs_from_logits(
         Keep exactly this many tokens, the lowest ids on ties; None, 0 and -1 keep all.
     top_p : float, default 1.0
         In (0, 1]: keep the shortest prefix by descending probability whose sum reaches it.
+    min_p : float, default 0.0
+        In [0, 1]: keep the tokens whose probability is at least this times the largest.
     allowed_token_ids : array_like of int, optional
         Mask every other token, before anything else.
 
@@ -196,7 +259,8 @@ def probs_from_logits(
 
     Notes
     -----
-    Order: masks, temperature, top-k, renormalise, top-p. Use the same options for target and draft.
+    Order: masks, temperature, top-k, renormalise, top-p, renormalise, min-p. Use the same options
+    for target and draft.
 
     Examples
     --------
@@ -206,8 +270,9 @@ def probs_from_logits(
     scores = _read_logits(logits)
     if allowed_token_ids is not None:
         scores[..., ~_allowed(allowed_token_ids, scores.shape[-1])] = -np.inf
-    heat = _check_temperature(temperature, scores.shape[:-1])
-    return Filters(top_k=top_k, top_p=top_p)._filtered(scores, heat, "logits")
+    temperatures = _check_temperature(temperature, scores.shape[:-1])
+    filters = Filters(top_k=top_k, top_p=top_p, min_p=min_p)
+    return filters._filtered(scores, temperatures, "logits")
 
 
 def filter_probs(
@@ -216,14 +281,15 @@ def filter_probs(
     temperature: ArrayLike = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
+    min_p: float = 0.0,
 ) -> FloatArray:
-    """Apply temperature, top-k and top-p to probabilities.
+    """Apply temperature, top-k, top-p and min-p to probabilities.
 
     Parameters
     ----------
     probs : array_like, or tensor on the host, shape (..., V)
         Probabilities; temperature T means ``p**(1/T)``, renormalised.
-    temperature, top_k, top_p
+    temperature, top_k, top_p, min_p
         As for `probs_from_logits`.
 
     Returns
@@ -242,7 +308,7 @@ def filter_probs(
     >>> filter_probs([0.4, 0.3, 0.2, 0.1], top_k=2, top_p=0.55).tolist()
     [1.0, 0.0, 0.0, 0.0]
     """
-    return _filter_probs(probs, Filters(top_k=top_k, top_p=top_p), temperature)
+    return _filter_probs(probs, Filters(top_k=top_k, top_p=top_p, min_p=min_p), temperature)
 
 
 def _filter_probs(probs: ArrayLike, filters: Filters, temperature: ArrayLike) -> FloatArray:
@@ -252,8 +318,8 @@ def _filter_probs(probs: ArrayLike, filters: Filters, temperature: ArrayLike) ->
     ranks = values.astype(np.float64, copy=False)
     with np.errstate(divide="ignore"):
         scores = np.log(checked)
-    heat = _check_temperature(temperature, scores.shape[:-1])
-    return filters._filtered(scores, heat, "probs", ranks=ranks, probs=checked)
+    temperatures = _check_temperature(temperature, scores.shape[:-1])
+    return filters._filtered(scores, temperatures, "probs", ranks=ranks, probs=checked)
 
 
 def _read_logits(logits: ArrayLike) -> FloatArray:
@@ -270,7 +336,7 @@ def _read_logits(logits: ArrayLike) -> FloatArray:
     return scores
 
 
-def _allowed(token_ids: Any, vocab_size: int) -> BoolArray:
+def _allowed(token_ids: ArrayLike, vocab_size: int) -> BoolArray:
     ids = read_array(token_ids, "allowed_token_ids", InvalidArgumentError)
     if ids.shape == (0,):
         ids = ids.astype(np.int64)  # an empty list reads as float64
@@ -290,7 +356,11 @@ def _allowed(token_ids: Any, vocab_size: int) -> BoolArray:
 
 
 def _tempered(
-    scores: FloatArray, heat: FloatArray, name: str, ranks: FloatArray, probs: FloatArray | None
+    scores: FloatArray,
+    temperatures: FloatArray,
+    name: str,
+    ranks: FloatArray,
+    probs: FloatArray | None,
 ) -> FloatArray:
     """Apply the temperature of each row; refuse rows without any token."""
     peak = scores.max(axis=-1, keepdims=True)
@@ -298,17 +368,17 @@ def _tempered(
     if empty.any():
         row = tuple(int(i) for i in np.argwhere(np.atleast_1d(empty))[0])
         raise InvalidDistributionError(f"{row_name(name, row)} has empty support")
-    if probs is not None and (heat == 1.0).all():
+    if probs is not None and (temperatures == 1.0).all():
         return probs.copy()
     # Subtract the maximum first: a tiny temperature then overflows to minus infinity only.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        law = np.exp((scores - peak) / heat[..., np.newaxis])
-    cold = heat == 0.0
+        tempered = np.exp((scores - peak) / temperatures[..., np.newaxis])
+    cold = temperatures == 0.0
     if cold.any():
         first = np.argmax(ranks, axis=-1)[..., np.newaxis] == np.arange(scores.shape[-1])
-        law = np.where(cold[..., np.newaxis], first, law)
-    law /= law.sum(axis=-1, keepdims=True)
-    return np.asarray(law)
+        tempered = np.where(cold[..., np.newaxis], first, tempered)
+    tempered /= tempered.sum(axis=-1, keepdims=True)
+    return np.asarray(tempered)
 
 
 def _top_k_mask(ranks: FloatArray, count: int) -> BoolArray:
@@ -321,9 +391,9 @@ def _top_k_mask(ranks: FloatArray, count: int) -> BoolArray:
     return np.asarray(above | (tied & (np.cumsum(tied, axis=-1) <= room)))
 
 
-def _keep_nucleus(law: FloatArray, nucleus: float) -> None:
+def _keep_nucleus(probs: FloatArray, nucleus: float) -> None:
     """Cut each row to its shortest prefix, by descending probability, that reaches `nucleus`."""
-    for row in law.reshape(-1, law.shape[-1]):
+    for row in probs.reshape(-1, probs.shape[-1]):
         order = np.argsort(-row, kind="stable")
         sums = np.cumsum(row[order])
         kept = int(np.searchsorted(sums, nucleus, side="left")) + 1
@@ -331,24 +401,24 @@ def _keep_nucleus(law: FloatArray, nucleus: float) -> None:
         row /= row.sum()
 
 
-def _check_temperature(temperature: Any, rows: tuple[int, ...]) -> FloatArray:
+def _check_temperature(temperature: ArrayLike, rows: tuple[int, ...]) -> FloatArray:
     given = read_array(temperature, "temperature", InvalidArgumentError)
     if given.dtype.kind not in "fiu":
         raise InvalidArgumentError(f"temperature is {shown(temperature)}; expected a number")
     with np.errstate(over="ignore"):
-        heat = given.astype(np.float64)
-    wrong = ~((heat >= 0.0) & (heat < np.inf))
+        values = given.astype(np.float64)
+    wrong = ~((values >= 0.0) & (values < np.inf))
     if wrong.any():
         index = tuple(np.argwhere(wrong)[0])
         raise InvalidArgumentError(
-            f"{row_name('temperature', index)} is {float(heat[index])!r}; "
+            f"{row_name('temperature', index)} is {float(values[index])!r}; "
             "expected a finite number >= 0"
         )
-    if heat.ndim and heat.shape != rows:
+    if values.ndim and values.shape != rows:
         raise InvalidArgumentError(
-            f"temperature has shape {heat.shape}; expected one number, or one per row {rows}"
+            f"temperature has shape {values.shape}; expected one number, or one per row {rows}"
         )
-    return np.broadcast_to(heat, rows)
+    return np.broadcast_to(values, rows)
 
 
 def _check_top_k(top_k: Any) -> int | None:
@@ -364,3 +434,10 @@ def _check_top_p(top_p: Any) -> float:
     if not 0.0 < nucleus <= 1.0:
         raise InvalidArgumentError(f"top_p is {shown(top_p)}; expected a number in (0, 1]")
     return nucleus
+
+
+def _check_min_p(min_p: Any) -> float:
+    share = read_number(min_p)
+    if not 0.0 <= share <= 1.0:
+        raise InvalidArgumentError(f"min_p is {shown(min_p)}; expected a number in [0, 1]")
+    return share

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from mdsd._arguments import check_whole, shown
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["MAX_NODES", "TreeShape", "read_tree"]
+__all__ = ["MAX_NODES", "TreeLike", "TreeShape", "read_tree"]
 
 MAX_NODES = 100_000
 """Most drafted nodes of a tree; beyond it a branching is taken for a mistake."""
@@ -323,12 +323,24 @@ class TreeShape:
             return self
         return TreeShape(self.parents[: self.level(depth).stop])
 
-    def _check_node(self, node: Any) -> None:
+    def _check_node(self, node: int) -> None:
         if type(node) is not int or not 0 <= node < len(self.parents):
             check_whole("node", node, 0, self.num_nodes)
 
 
-def read_tree(tree: Any) -> TreeShape:
+class HasTree(Protocol):
+    """What was made for a tree, such as `mdsd.analysis.TreePlan`."""
+
+    @property
+    def tree(self) -> TreeShape:
+        """The tree."""
+
+
+TreeLike: TypeAlias = TreeShape | Iterable[int] | HasTree
+"""A tree, its numbers of children by level, or what was made for one."""
+
+
+def read_tree(tree: TreeLike) -> TreeShape:
     """Read a tree in any of the forms that decoders take.
 
     Parameters
@@ -350,8 +362,9 @@ def read_tree(tree: Any) -> TreeShape:
     >>> read_tree([2, 1]) == TreeShape.from_branching([2, 1])
     True
     """
+    given: Any = tree
     shape = tree if isinstance(tree, TreeShape) else getattr(tree, "tree", None)
-    return shape if isinstance(shape, TreeShape) else TreeShape.from_branching(tree)
+    return shape if isinstance(shape, TreeShape) else TreeShape.from_branching(given)
 
 
 def _read_list(values: Any, name: str, expected: str) -> list[Any]:

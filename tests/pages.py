@@ -25,7 +25,8 @@ from typing import Any
 
 import pytest
 
-from mdsd.verifiers import registry
+from mdsd.drafts import registry as draft_registry
+from mdsd.verifiers import registry as verifier_registry
 
 from . import commands
 
@@ -68,6 +69,11 @@ class Block:
         return self.content.partition("\n")[0].removeprefix(_COMMAND)
 
 
+def _forget_plugins() -> None:
+    draft_registry._registry.cache_clear()
+    verifier_registry._registry.cache_clear()
+
+
 def read_blocks(text: str) -> list[Block]:
     """Find the blocks of a page; of a command its output is `printed`."""
     found = []
@@ -93,7 +99,7 @@ def _importable(folder: Path) -> Iterator[None]:
             for name in set(sys.modules) - before:
                 if (folder / f"{name}.py").exists():
                     del sys.modules[name]
-            registry._registry.cache_clear()
+            _forget_plugins()
 
 
 def _install(project: dict[str, Any], folder: Path) -> None:
@@ -108,7 +114,7 @@ def _install(project: dict[str, Any], folder: Path) -> None:
         lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
     (info / "entry_points.txt").write_text("\n".join(lines))
     importlib.invalidate_caches()
-    registry._registry.cache_clear()
+    _forget_plugins()
 
 
 def _compare(block: Block, printed: str) -> None:

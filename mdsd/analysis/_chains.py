@@ -20,13 +20,13 @@ __all__ = ["ChainPair", "read_chain_pair"]
 
 @dataclass(frozen=True, eq=False)
 class ChainPair(FrozenArrays):
-    """A checked target and draft chain with the law of the token before the first position.
+    """A checked target and draft chain, and the distribution of the token before both.
 
     Attributes
     ----------
     target, draft : ndarray of float64, shape (1, S, V) or (T, S, V)
-        Row a of matrix t is the law of the token at position t + 1 after token a; a single matrix
-        serves every position. S is V, unless there is a single position: then it may be 1.
+        Row a of matrix t is the distribution of the token at position t + 1 after token a; a single
+        matrix serves every position. S is V, unless there is a single position: then it may be 1.
     initial : ndarray of float64, shape (S,)
     horizon : int
         T, the number of positions.
@@ -39,7 +39,7 @@ class ChainPair(FrozenArrays):
 
     @classmethod
     def one_position(cls, target: FloatArray, draft: FloatArray) -> ChainPair:
-        """Make a chain of a single position, whose last token does not matter, of two laws."""
+        """Make a chain of one position of two distributions; its last token does not matter."""
         return cls(target[np.newaxis, np.newaxis], draft[np.newaxis, np.newaxis], np.ones(1), 1)
 
     def stretches(self, *more: FloatArray) -> Iterator[tuple[tuple[FloatArray, ...], int]]:
@@ -107,14 +107,14 @@ def read_chain_pair(
     horizon = check_whole("horizon", horizon, 1)
     target = _read_chain(target_chain, "target_chain", horizon)
     draft = _read_chain(draft_chain, "draft_chain", horizon)
-    law = check_probs(initial, "initial")
+    start = check_probs(initial, "initial")
     vocab_size = target.shape[-1]
-    for name, found in (("draft_chain", draft.shape[-1]), ("initial", len(law))):
+    for name, found in (("draft_chain", draft.shape[-1]), ("initial", len(start))):
         if found != vocab_size:
             raise InvalidDistributionError(
                 f"{name} has {found} tokens but target_chain has {vocab_size}"
             )
-    return ChainPair(target, draft, law, horizon)
+    return ChainPair(target, draft, start, horizon)
 
 
 def _read_chain(values: ArrayLike, name: str, horizon: int) -> FloatArray:

@@ -53,11 +53,7 @@ def read_cost(value: Cost, name: str, *, positive: bool = False) -> Callable[[in
     if isinstance(value, Mapping):
         return _table(value, name, positive)
     if callable(value):
-
-        def called(tokens: int) -> float:
-            return check_number(f"{name}({tokens})", value(tokens), positive=positive)
-
-        return called
+        return lambda tokens: check_number(f"{name}({tokens})", value(tokens), positive=positive)
     others = ", a table or a function of the number of tokens"
     number = check_number(name, value, positive=positive, otherwise=others)
     return lambda tokens: number
@@ -73,8 +69,7 @@ def _table(table: Mapping[Any, Any], name: str, positive: bool) -> Callable[[int
         )
         for tokens, cost in table.items()
     )
-    counts = [tokens for tokens, _ in measured]
-    costs = [cost for _, cost in measured]
+    counts, costs = zip(*measured, strict=True)
 
     def interpolated(tokens: int) -> float:
         if not counts[0] <= tokens <= counts[-1]:

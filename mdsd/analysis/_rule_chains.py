@@ -20,7 +20,7 @@ Prefixes = Literal["output", "target"]
 
 @dataclass(frozen=True, eq=False)
 class RuleOnChain:
-    """An acceptance function and a rejection law for every last token, and the laws they act on.
+    """An acceptance function and a rejection law for every last token of a pair of chains.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class RuleOnChain:
         Along the prefixes that the rule emits, the second number bounds the total variation
         between the sequences of T tokens (by the chain rule, position by position).
         """
-        law = self.pair.initial
+        marginal = self.pair.initial
         rejections = distance = 0.0
         for (target, draft, accept, redraw), length in self.pair.stretches(
             self.accept, self.redraw
@@ -51,9 +51,9 @@ class RuleOnChain:
             distances = excess(output, target)
             kernel = output if prefixes == "output" else target
             for _ in range(length):
-                rejections += float(law @ rejected)
-                distance += float(law @ distances)
-                law = law @ kernel
+                rejections += float(marginal @ rejected)
+                distance += float(marginal @ distances)
+                marginal = marginal @ kernel
         return rejections, distance
 
     def simulated(self, runs: int, stream: np.random.Generator) -> tuple[float, ...]:

@@ -5,11 +5,11 @@ are tried in turn by recursive rejection sampling. Once one is accepted, its seq
 followed with ordinary speculative decoding. A rejection, of all M first tokens or of a later token
 of the sequence followed, emits one token from the residual and ends the round.
 
-In the terms of one position, with p and q the laws of the next token under target and draft, the
-k-th test compares the residual ``(p - c q)+ / Z(c)``, ``Z(c) = sum (p - c q)+``, against q, where
-the cap c starts at 0 with Z = 1 and every rejection raises it by Z(c). So a round that starts here
-is rejected with total mass ``Z(c_M)``, and one that came here on a sequence with ``Z(1)``, which is
-the total variation between p and q.
+In the terms of one position, with p and q the distributions of the next token under target and
+draft, the k-th test compares the residual ``(p - c q)+ / Z(c)``, ``Z(c) = sum (p - c q)+``, against
+q, where the cap c starts at 0 with Z = 1 and every rejection raises it by Z(c). So a round that
+starts here is rejected with total mass ``Z(c_M)``, and one that came here on a sequence with
+``Z(1)``, which is the total variation between p and q.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def over_acceptance(target_probs: ArrayLike, draft_probs: ArrayLike, epsilon: fl
     Parameters
     ----------
     target_probs, draft_probs : array_like, shape (V,)
-        Laws of the next token under target and draft.
+        Distributions of the next token under target and draft.
     epsilon : float
         Over-acceptance, finite and >= 0: 0 is the exact rule, from 1 on every draft is accepted.
 
@@ -62,7 +62,7 @@ def over_acceptance(target_probs: ArrayLike, draft_probs: ArrayLike, epsilon: fl
     Raises
     ------
     InvalidDistributionError
-        If a law is no probability vector, or their lengths differ.
+        If a distribution is no probability vector, or their lengths differ.
     InvalidArgumentError
         If `epsilon` is no finite number >= 0.
 
@@ -89,7 +89,7 @@ def biased_rule(
     Parameters
     ----------
     target_probs, draft_probs : array_like, shape (V,)
-        Laws of the next token under target and draft.
+        Distributions of the next token under target and draft.
     epsilon : float
         Over-acceptance, finite and >= 0.
     redraw : {"optimal", "target"}
@@ -152,7 +152,7 @@ def pareto_front(
     Parameters
     ----------
     target_probs, draft_probs : array_like, shape (V,)
-        Laws of the next token under target and draft.
+        Distributions of the next token under target and draft.
     epsilons : array_like, shape (E,)
         Over-acceptances, finite and >= 0.
 
@@ -163,7 +163,7 @@ def pareto_front(
     Raises
     ------
     InvalidDistributionError
-        If a law is no probability vector, or their lengths differ.
+        If a distribution is no probability vector, or their lengths differ.
     InvalidArgumentError
         If `epsilons` is no list of finite numbers >= 0.
 

@@ -93,17 +93,14 @@ def plan_tree(
     """
     acceptance = read_acceptance_by_rank(acceptance_by_rank)
     budget = check_whole("node_budget", node_budget, 1, MAX_NODES)
-    depth, by_depth = budget, acceptance.ndim == 2
-    if by_depth:
-        depth = min(depth, len(acceptance))
-    if max_depth is not None:
-        depth = min(depth, check_whole("max_depth", max_depth, 1, otherwise=" or None"))
-    ranks = min(budget, acceptance.shape[-1])
-    if max_branching is not None:
-        most = check_whole("max_branching", max_branching, 1, otherwise=" or None")
-        ranks = min(ranks, most)
-    rows = acceptance[:depth, :ranks] if by_depth else acceptance[np.newaxis, :ranks]
-    # A tree of N nodes has at most N levels.
+    by_depth = acceptance.ndim == 2
+    # A tree of N nodes has at most N levels, and a node at most N children.
+    depth, ranks = (
+        budget if most is None else min(budget, check_whole(name, most, 1, otherwise=" or None"))
+        for name, most in (("max_depth", max_depth), ("max_branching", max_branching))
+    )
+    depth = min(depth, len(acceptance)) if by_depth else depth
+    rows = np.atleast_2d(acceptance)[:depth, :ranks]
     unlimited = not by_depth and depth == budget
     levels = [_level(rows[0], budget, None)] * depth if unlimited else _levels(rows, depth, budget)
     # More nodes are never worth less, but for the last digit.

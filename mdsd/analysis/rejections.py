@@ -35,12 +35,12 @@ def expected_rejections(
     Parameters
     ----------
     target_chain, draft_chain : array_like, shape (V, V) or (T, V, V)
-        Row a is the law of the next token when the last one is a: one matrix for all positions, or
-        one for each.
+        Row a is the distribution of the next token when the last one is a: one matrix for all
+        positions, or one for each.
     horizon : int
         T >= 1, the number of tokens decoded.
     initial : array_like, shape (V,)
-        Law of the token before the first position.
+        Distribution of the token before the first position.
     batch_size : int, default 1
         Draft sequences M of a round, verified as `simulate_batch_rejections` describes;
         ``math.inf`` gives the limit of a growing batch.
@@ -129,13 +129,13 @@ def single_rejection_probs(pair: ChainPair) -> FloatArray:
     >>> single_rejection_probs(pair).round(12).tolist()
     [0.15, 0.155, 0.1565]
     """
-    law = pair.initial
+    marginal = pair.initial
     probs = []
     for (target, draft), length in pair.stretches():
         distances = np.maximum(target - draft, 0.0).sum(axis=1)
         for _ in range(length):
-            probs.append(float(law @ distances))
-            law = law @ target
+            probs.append(float(marginal @ distances))
+            marginal = marginal @ target
     return np.minimum(probs, 1.0)
 
 

@@ -1,8 +1,8 @@
-"""Rules that accept a draft with some probability and else redraw: laws of one position.
+"""Rules that accept a draft with some probability and else redraw: distributions of one position.
 
-The family of Yin et al.: draft x from q, accept it with probability b(x), else emit from a law P of
-one's own choice. The emitted token has the law ``b q + (1 - sum b q) P``. Speculative decoding is
-the member with ``b = min(1, p / q)`` and P the residual.
+The family of Yin et al.: draft x from q, accept it with probability b(x), else emit from a
+distribution P of one's own choice. The emitted token is distributed as ``b q + (1 - sum b q) P``.
+Speculative decoding is the member with ``b = min(1, p / q)`` and P the residual.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class AcceptRule(FrozenArrays):
     accept_probs : ndarray of float64, shape (V,)
         b: a drafted token x is accepted if a uniform in [0, 1) lies strictly below ``b[x]``.
     rejection_law : ndarray of float64, shape (V,)
-        Law of the token emitted after a rejection.
+        Distribution of the token emitted after a rejection.
     output_law : ndarray of float64, shape (V,)
-        Law of the emitted token.
+        Distribution of the emitted token.
     rejection_probability : float
     total_variation : float
         Distance of the output law from the target, in [0, 1]; 0 for a lossless rule.
@@ -74,11 +74,11 @@ def accept_rule(
     Parameters
     ----------
     target_probs, draft_probs : array_like, shape (V,)
-        Laws of the next token under target and draft.
+        Distributions of the next token under target and draft.
     accept_probs : array_like, shape (V,)
         b, in [0, 1]: the probability of accepting each token when it is drafted.
     rejection_law : array_like, shape (V,), optional
-        Law of the token emitted after a rejection; by default the best one for this b, as
+        Distribution of the token emitted after a rejection; by default the best one for this b, as
         `optimal_rejection_law` gives it.
 
     Returns
@@ -88,7 +88,7 @@ def accept_rule(
     Raises
     ------
     InvalidDistributionError
-        If a law is no probability vector, or their lengths differ.
+        If a distribution is no probability vector, or their lengths differ.
     InvalidArgumentError
         If `accept_probs` has another shape or leaves [0, 1].
 
@@ -136,7 +136,7 @@ def optimal_rejection_law(
     Parameters
     ----------
     target_probs, draft_probs : array_like, shape (V,)
-        Laws of the next token under target and draft.
+        Distributions of the next token under target and draft.
     accept_probs : array_like, shape (V,)
         b, in [0, 1]: the probability of accepting each token when it is drafted.
 
@@ -154,8 +154,8 @@ def optimal_rejection_law(
     Notes
     -----
     Yin et al., Theorem 4. The distance left is ``sum (b q - p)+``: that much is emitted too often
-    whatever the law, and this law adds nothing to it. Other laws may do as well where b is not
-    everywhere at least ``min(1, p / q)`` or exceeds it.
+    whatever the rejection law, and this one adds nothing to it. Others may do as well where b is
+    not everywhere at least ``min(1, p / q)`` or exceeds it.
 
     Examples
     --------
@@ -187,7 +187,7 @@ def output_laws(draft: FloatArray, accept: FloatArray, redraw: FloatArray) -> Fl
 
 
 def excess(masses: FloatArray, target: FloatArray) -> FloatArray:
-    """``sum (m - p)+``: of a law m, its total variation; of m = b q, the least that is left."""
+    """``sum (m - p)+``: total variation of a distribution m; of m = b q, the least that is left."""
     return np.asarray(np.maximum(masses - target, 0.0).sum(axis=-1))
 
 
@@ -195,7 +195,7 @@ def excess(masses: FloatArray, target: FloatArray) -> FloatArray:
 
 
 def read_pair(target_probs: ArrayLike, draft_probs: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Check the laws of target and draft at one position.
+    """Check the distributions of target and draft at one position.
 
     Raises
     ------

@@ -211,9 +211,8 @@ def best_depth(
     """
     costs = _read_costs(draft_cost, verification_cost, target_cost)
     tokens = tokens_by_depth(acceptance_by_depth)
-    factors = np.ones(len(tokens))
-    for depth in range(1, len(tokens)):
-        factors[depth] = costs.factor(float(tokens[depth]), [1] * depth, depth)
+    drafted = enumerate(tokens.tolist()[1:], start=1)
+    factors = np.array([1.0, *(costs.factor(mean, [1] * depth, depth) for depth, mean in drafted)])
     best = int(np.argmax(factors))
     return BestDepth(best, float(factors[best]), tokens, factors)
 

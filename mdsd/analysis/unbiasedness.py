@@ -63,7 +63,7 @@ def assess_acceptance(
     Parameters
     ----------
     target_probs, draft_probs : array_like, shape (V,)
-        Laws of the next token under target and draft.
+        Distributions of the next token under target and draft.
     accept_probs : array_like, shape (V,)
         b, in [0, 1]: the probability of accepting each token when it is drafted. That of a token
         with draft probability 0 does not matter.
@@ -77,7 +77,7 @@ def assess_acceptance(
     Raises
     ------
     InvalidDistributionError
-        If a law is no probability vector, or their lengths differ.
+        If a distribution is no probability vector, or their lengths differ.
     InvalidArgumentError
         If `accept_probs` has another shape or leaves [0, 1], or `tolerance` is no number >= 0.
 

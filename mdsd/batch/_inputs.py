@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._probabilities import (
     MASS_TOLERANCE,
@@ -51,7 +52,7 @@ class BatchProbs:
         return int(self.rows.shape[1])
 
 
-def read_batch(values: Any, name: str, *, ndim: int) -> BatchProbs:
+def read_batch(values: ArrayLike, name: str, *, ndim: int) -> BatchProbs:
     """Check a batch of probability vectors, as `check_probs` does, without copying it.
 
     Parameters
@@ -95,7 +96,7 @@ def read_batch(values: Any, name: str, *, ndim: int) -> BatchProbs:
 
 
 def read_pair(
-    target_probs: Any, draft_probs: Any, kind: DraftKind
+    target_probs: ArrayLike, draft_probs: ArrayLike, kind: DraftKind
 ) -> tuple[BatchProbs, BatchProbs, int | None]:
     """Check the target and the draft vectors of a batch and that they belong together.
 

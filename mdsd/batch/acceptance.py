@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import read_array, shown
-from mdsd._typing import AnyArray, FloatArray
+from mdsd._typing import AnyArray, FloatArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import Rule, rate_of, rule_of
 from mdsd.batch._values import closed_values, values_of_rows
@@ -20,20 +21,20 @@ __all__ = ["acceptance_rates"]
 
 
 def acceptance_rates(
-    target_probs: Any,
-    draft_probs: Any,
+    target_probs: TensorLike,
+    draft_probs: TensorLike,
     *,
     draft: Draft = "with_replacement",
     num_drafts: int,
     verifier: str | Verifier,
-    seeds: Any = None,
-) -> Any:
+    seeds: TensorLike | None = None,
+) -> Tensor:
     """Compute the acceptance rate of a verifier at many positions.
 
     Parameters
     ----------
     target_probs : array_like or tensor, shape (B, V)
-        Law of the next token under the target model, one row for each position.
+        Distribution of the next token under the target model, one row for each position.
     draft_probs : array_like or tensor, shape (B, V), or (B, n, V) for independent drafts
         Output distributions of the draft model, or of the n draft models in draft order; on the
         device of `target_probs`.
@@ -100,12 +101,12 @@ def acceptance_rates(
 
 
 def _rates_on_host(
-    target_probs: Any,
-    draft_probs: Any,
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike,
     kind: DraftKind,
     num_drafts: int,
     verifier: Verifier,
-    seeds: Any,
+    seeds: ArrayLike | None,
 ) -> FloatArray:
     target, drafted, _ = read_pair(target_probs, draft_probs, kind)
     check_support(drafted, kind, num_drafts)
@@ -125,7 +126,7 @@ def _rates_on_host(
     return _rates_of_plans(target, drafted, kind, num_drafts, verifier)
 
 
-def _read_seeds(seeds: Any, rows: int) -> AnyArray:
+def _read_seeds(seeds: ArrayLike, rows: int) -> AnyArray:
     given = read_array(seeds, "seeds", InvalidArgumentError)
     if given.shape != (rows,):
         raise InvalidArgumentError(
@@ -169,15 +170,15 @@ def _rates_of_plans(
     values = np.empty(len(target.rows))
     for row in range(len(values)):
         if not kind.draft_type.declared:
-            law = make_draft(kind, drafted, row, num_drafts)
-            values[row] = verifier.plan(target.given[row], law).acceptance_rate
+            draft = make_draft(kind, drafted, row, num_drafts)
+            values[row] = verifier.plan(target.given[row], draft).acceptance_rate
             continue
-        laws = slice(row * models, (row + 1) * models)
+        own = slice(row * models, (row + 1) * models)
         p = target.rows[row].astype(np.float64) / target.masses[row]
-        q = drafted.rows[laws].astype(np.float64) / drafted.masses[laws, np.newaxis]
+        q = drafted.rows[own].astype(np.float64) / drafted.masses[own, np.newaxis]
         # Tokens that no side can produce change nothing but the size.
         live = (p > 0.0) | (q > 0.0).any(axis=0)
         q = q[:, live]
-        law = kind.make(q if kind.one_model_each else q[0], num_drafts)
-        values[row] = verifier.plan(p[live], law).acceptance_rate
+        draft = kind.make(q if kind.one_model_each else q[0], num_drafts)
+        values[row] = verifier.plan(p[live], draft).acceptance_rate
     return values

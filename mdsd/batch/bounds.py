@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._typing import FloatArray
+from mdsd._typing import FloatArray, Tensor, TensorLike
 from mdsd.batch._inputs import check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import bound_of
 from mdsd.batch._values import closed_values
@@ -18,19 +17,19 @@ __all__ = ["acceptance_bounds"]
 
 
 def acceptance_bounds(
-    target_probs: Any,
-    draft_probs: Any,
+    target_probs: TensorLike,
+    draft_probs: TensorLike,
     *,
     draft: Draft = "with_replacement",
     num_drafts: int,
     tolerance: float = 1e-9,
-) -> Any:
+) -> Tensor:
     """Compute the acceptance bound alpha* of many positions.
 
     Parameters
     ----------
     target_probs : array_like or tensor, shape (B, V)
-        Law of the next token under the target model, one row for each position.
+        Distribution of the next token under the target model, one row for each position.
     draft_probs : array_like or tensor, shape (B, V), or (B, n, V) for independent drafts
         Output distributions of the draft model, or of the n draft models in draft order; on the
         device of `target_probs`.
@@ -103,7 +102,11 @@ def acceptance_bounds(
 
 
 def _bounds_on_host(
-    target_probs: Any, draft_probs: Any, kind: DraftKind, num_drafts: int, tolerance: float
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike,
+    kind: DraftKind,
+    num_drafts: int,
+    tolerance: float,
 ) -> FloatArray:
     target, drafted, _ = read_pair(target_probs, draft_probs, kind)
     check_support(drafted, kind, num_drafts)
@@ -111,9 +114,9 @@ def _bounds_on_host(
     if bound is not None:
         return closed_values(bound, target, drafted, num_drafts)
     rows = range(len(target.rows))
-    laws = (make_draft(kind, drafted, row, num_drafts) for row in rows)
+    made = (make_draft(kind, drafted, row, num_drafts) for row in rows)
     bounds = (
-        acceptance_bound(p, law, tolerance=tolerance)
-        for p, law in zip(target.given, laws, strict=True)
+        acceptance_bound(p, draft, tolerance=tolerance)
+        for p, draft in zip(target.given, made, strict=True)
     )
     return np.array([bound.value for bound in bounds], dtype=np.float64)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._random import RandomSource, read_uniforms
 from mdsd._tokens import check_token_ids, read_token_ids, refuse_impossible
-from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd._typing import BoolArray, FloatArray, IntArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
 from mdsd.batch._rules import Rule, rule_of
 from mdsd.batch._threads import over_rows
@@ -38,26 +38,26 @@ class BatchVerification:
         -1 where it was not drafted.
     """
 
-    token_ids: Any
-    accept_index: Any
+    token_ids: Tensor
+    accept_index: Tensor
 
 
 def verify_batch(
-    target_probs: Any,
-    draft_probs: Any,
-    draft_token_ids: Any,
+    target_probs: TensorLike,
+    draft_probs: TensorLike,
+    draft_token_ids: TensorLike,
     *,
     draft: Draft,
     verifier: str | Verifier,
     rng: RandomSource = None,
-    uniforms: Any = None,
+    uniforms: TensorLike | None = None,
 ) -> BatchVerification:
     """Verify the drafts of many positions, each with its own target and draft distribution.
 
     Parameters
     ----------
     target_probs : array_like or tensor, shape (B, V)
-        Law of the next token under the target model, one row for each position.
+        Distribution of the next token under the target model, one row for each position.
     draft_probs : array_like or tensor, shape (B, V), or (B, n, V) for independent drafts
         Output distributions of the draft model, or of the n draft models in draft order; on the
         device of `target_probs`.
@@ -159,7 +159,7 @@ def _verify_on_device(
     verifier: Verifier,
     rng: RandomSource,
     uniforms: Located,
-) -> tuple[Any, Any] | None:
+) -> tuple[Tensor, Tensor] | None:
     """Verify rows where they are, or give None for what only the host can do, or say is wrong."""
     from mdsd.batch.tensors.verification import TESTS, verify_on_device
 
@@ -190,13 +190,13 @@ def _verify_on_device(
 
 
 def _verify_on_host(
-    target_probs: Any,
-    draft_probs: Any,
-    draft_token_ids: Any,
+    target_probs: ArrayLike,
+    draft_probs: ArrayLike,
+    draft_token_ids: ArrayLike,
     kind: DraftKind,
     verifier: Verifier,
     rng: RandomSource,
-    uniforms: Any,
+    uniforms: ArrayLike | None,
 ) -> tuple[IntArray, IntArray]:
     target, drafted, models = read_pair(target_probs, draft_probs, kind)
     num_drafts = models or _count_drafts(draft_token_ids, kind)
@@ -212,8 +212,7 @@ def _verify_on_host(
         _run(rule, target, drafted, ids, numbers, tokens)
     # Rows without a kernel, and those that rounding could decide either way.
     for row in np.flatnonzero(tokens < 0).tolist():
-        law = make_draft(kind, drafted, row, num_drafts)
-        plan = verifier.plan(target.given[row], law)
+        plan = verifier.plan(target.given[row], make_draft(kind, drafted, row, num_drafts))
         tokens[row] = plan.verify(ids[row], uniforms=numbers[row]).token_id
     return tokens, accept_index(ids, tokens)
 
@@ -263,7 +262,7 @@ def _one_row(probs: FloatArray) -> BatchProbs:
     return BatchProbs(rows, rows, rows.sum(axis=1), np.count_nonzero(rows, axis=1))
 
 
-def _count_drafts(draft_token_ids: Any, kind: DraftKind) -> int:
+def _count_drafts(draft_token_ids: ArrayLike, kind: DraftKind) -> int:
     """Read n from the shape of the ids, and check that it is a number of drafts of that kind."""
     shape = read_token_ids(draft_token_ids).shape
     if len(shape) != 2 or shape[1] == 0:
@@ -275,7 +274,7 @@ def _count_drafts(draft_token_ids: Any, kind: DraftKind) -> int:
 
 
 def _check_ids(
-    draft_token_ids: Any,
+    draft_token_ids: ArrayLike,
     target: BatchProbs,
     drafted: BatchProbs,
     kind: DraftKind,
@@ -297,8 +296,8 @@ def _possible(ids: IntArray, drafted: BatchProbs, kind: DraftKind) -> BoolArray:
     """Tell which rows of ids can have been drawn, as `DraftDistribution.is_possible` does."""
     num_drafts = ids.shape[1]
     if not kind.draft_type.declared:
-        laws = (make_draft(kind, drafted, row, num_drafts) for row in range(len(ids)))
-        found = [law.is_possible(own) for law, own in zip(laws, ids, strict=True)]
+        made = (make_draft(kind, drafted, row, num_drafts) for row in range(len(ids)))
+        found = [draft.is_possible(own) for draft, own in zip(made, ids, strict=True)]
         return np.array(found, dtype=np.bool_)
     if kind.one_model_each:
         positive = are_positive(drafted.rows, ids.reshape(-1, 1)).reshape(ids.shape).all(axis=1)

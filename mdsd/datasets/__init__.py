@@ -1,4 +1,4 @@
-"""Next-token laws of a target and of its drafts on the same positions: embedded ones and a user's.
+"""Next-token distributions of a target and its drafts at the same positions, embedded or your own.
 
 `load` returns a data set that comes with the library, `read_npz` reads a file of one's own, and
 `read_capture` the folder that a `CaptureWriter` or ``mdsd capture`` wrote. All give a `Dataset`,

@@ -1,4 +1,4 @@
-"""The laws of a target and of its drafts on the same positions, in memory."""
+"""The distributions of a target and of its drafts on the same positions, in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kind = Literal["logits", "probs"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset(FrozenArrays):
-    """Laws of a target and of one or more drafts at N positions, over the same K tokens each.
+    """Distributions of a target and of its drafts at N positions, over the same K tokens each.
 
     Column k of a row is the same token for the target and for every draft. The columns may be a
     selection of the vocabulary that differs from row to row: `token_ids` says which tokens they
@@ -28,17 +28,16 @@ class Dataset(FrozenArrays):
     ----------
     name : str
         Name of the data set, or the file's name without its ending.
-    target_logits : ndarray of float64, shape (N, K)
-        Despite its name the target's probabilities where `target_kind` is "probs", and its logits
-        where that is "logits" only: look before you apply a softmax. A logit of -inf is a token
-        of probability 0; padding is one, too.
-    draft_logits : mapping of str to ndarray of float64, shape (N, K)
+    target_table : ndarray of float64, shape (N, K)
+        The target's logits or probabilities, as `target_kind` says. A logit of -inf is a token of
+        probability 0; padding is one, too.
+    draft_tables : mapping of str to ndarray of float64, shape (N, K)
         The same for each draft model, in the order of the file; `draft_kind` says which.
     token_ids : ndarray of int64, shape (N, K)
         The vocabulary id of each column, -1 at padding.
     target_kept_mass : ndarray of float64, shape (N,)
-        Probability, under the full law of the target, of the tokens in the row; 1 where the row
-        is the whole vocabulary.
+        Probability, under the full distribution of the target, of the tokens in the row; 1 where
+        the row is the whole vocabulary.
     draft_kept_mass : mapping of str to ndarray of float64, shape (N,)
         The same for each draft model.
     provenance : mapping
@@ -50,13 +49,13 @@ class Dataset(FrozenArrays):
     --------
     >>> from mdsd import datasets
     >>> data = datasets.load("smollm2")
-    >>> data.num_positions, list(data.draft_logits)
+    >>> data.num_positions, list(data.draft_tables)
     (144, ['drop2', 'drop3', 'context32', 'context8', 'ngram'])
     """
 
     name: str
-    target_logits: FloatArray = field(repr=False)
-    draft_logits: Mapping[str, FloatArray] = field(repr=False)
+    target_table: FloatArray = field(repr=False)
+    draft_tables: Mapping[str, FloatArray] = field(repr=False)
     token_ids: IntArray = field(repr=False)
     target_kept_mass: FloatArray = field(repr=False)
     draft_kept_mass: Mapping[str, FloatArray] = field(repr=False)
@@ -67,12 +66,12 @@ class Dataset(FrozenArrays):
     @property
     def num_positions(self) -> int:
         """N, the number of rows."""
-        return len(self.target_logits)
+        return len(self.target_table)
 
     @property
     def vocab_size(self) -> int:
         """K, the number of columns."""
-        return int(self.target_logits.shape[1])
+        return int(self.target_table.shape[1])
 
 
 def check_model_names(what: str, names: Iterable[Any]) -> None:

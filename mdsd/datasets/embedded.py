@@ -51,7 +51,7 @@ def load(name: str) -> Dataset:
     Examples
     --------
     >>> data = load("smollm2")
-    >>> data.target_logits.shape == data.draft_logits["drop2"].shape == data.token_ids.shape
+    >>> data.target_table.shape == data.draft_tables["drop2"].shape == data.token_ids.shape
     True
     >>> bool(data.target_kept_mass.mean() > 0.99)
     True

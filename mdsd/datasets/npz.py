@@ -1,11 +1,10 @@
-"""Reading laws from an `.npz` file."""
+"""Reading distributions from an `.npz` file."""
 
 from __future__ import annotations
 
 import json
 import os
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 
 from mdsd._arguments import one_line, refuse_entries, shown
 from mdsd._files import as_path, os_errors, path_name
-from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import AnyArray, FloatArray
 from mdsd.datasets.dataset import Dataset, Kind, check_model_names
@@ -29,16 +27,6 @@ _KEYS = {
     *(f"{side}_{array}" for side in ("target", "draft") for array in _OF_A_SIDE),
     *("draft_names", "token_ids", "provenance"),
 }
-# Whatever a truncated, encrypted or forged archive makes zipfile, zlib and numpy raise.
-_READ_ERRORS = (
-    EOFError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    ValueError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 _ID_RANGE = (-1, np.inf, "token ids >= 0, or -1 at padding")
 _MASS_RANGE = (0.0, 1.0 + 1e-6, "masses in [0, 1]")
@@ -73,9 +61,9 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     InvalidArgumentError
         If the file or a key is missing, or a key contradicts another.
     InvalidDistributionError
-        If an array cannot be read or is not a table of laws: wrong shape or type, NaN, negative
-        probabilities, mass off 1, a logit of +inf, no logit above -inf. File, key, row and value
-        are named.
+        If an array cannot be read or is not a table of distributions: wrong shape or type, NaN,
+        negative probabilities, mass off 1, a logit of +inf, no logit above -inf. File, key, row and
+        value are named.
 
     Examples
     --------
@@ -83,7 +71,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     >>> path = Path(tempfile.mkdtemp()) / "mine.npz"
     >>> np.savez(path, target_probs=[[0.5, 0.3, 0.2]], draft_logits=np.zeros((2, 1, 3)))
     >>> data = read_npz(path)
-    >>> data.target_kind, data.draft_kind, list(data.draft_logits)
+    >>> data.target_kind, data.draft_kind, list(data.draft_tables)
     ('probs', 'logits', ['draft_0', 'draft_1'])
     """
     file = as_path(path)
@@ -97,22 +85,20 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     check: dict[Kind, Callable[[AnyArray, str], FloatArray]]
     check = {"logits": _check_logits, "probs": partial(check_probs, ndim=2)}
     checked_target = check[target_kind](target, f"{path}: {target_key}")
-    labelled = (
-        {draft_key: drafts}
-        if drafts.ndim == 2
-        else {f"{draft_key}[{model}]": table for model, table in enumerate(drafts)}
-    )
+    tables = drafts.reshape(-1, *target.shape)
+    labels = [draft_key if drafts.ndim == 2 else f"{draft_key}[{k}]" for k in range(len(tables))]
     checked_drafts = [
-        check[draft_kind](table, f"{path}: {label}") for label, table in labelled.items()
+        check[draft_kind](table, f"{path}: {label}")
+        for label, table in zip(labels, tables, strict=True)
     ]
 
-    names = _draft_names(arrays, len(labelled), path)
+    names = _draft_names(arrays, len(tables), path)
     token_ids = np.broadcast_to(np.arange(target.shape[1]), target.shape)
     draft_mass = _extra(arrays, "draft_kept_mass", np.ones((len(names), len(target))), path)
     return Dataset(
         name=file.stem,
-        target_logits=checked_target,
-        draft_logits=dict(zip(names, checked_drafts, strict=True)),
+        target_table=checked_target,
+        draft_tables=dict(zip(names, checked_drafts, strict=True)),
         token_ids=_extra(arrays, "token_ids", token_ids, path),
         target_kept_mass=_extra(arrays, "target_kept_mass", np.ones(len(target)), path),
         draft_kept_mass=dict(zip(names, draft_mass, strict=True)),
@@ -138,7 +124,7 @@ def _read_arrays(file: Path, path: str) -> tuple[dict[str, AnyArray], list[str]]
             for key in sorted(_KEYS.intersection(found)):
                 # A member of the archive that is no array comes as bytes.
                 arrays[key] = np.asarray(archive[key])
-    except _READ_ERRORS as error:
+    except Exception as error:  # of any class: truncated, encrypted and forged archives make many
         reason = one_line(error)
         raise InvalidDistributionError(f"{path}: {key} cannot be read: {reason}") from None
     return arrays, found
@@ -191,7 +177,7 @@ def _check_logits(logits: AnyArray, label: str) -> FloatArray:
         raise InvalidDistributionError(
             f"{label} row {masked[0]} has empty support: every logit is -inf"
         )
-    return frozen(wide)
+    return wide
 
 
 def _draft_names(arrays: Mapping[str, AnyArray], num_drafts: int, path: str) -> list[str]:
@@ -223,7 +209,7 @@ def _extra(
         outside = ~((values >= low) & (values <= high))
         refuse_entries(f"{path}: {key}", values, outside, f"expected {expected}")
     # No copy: the default ids are one row seen N times, and N copies of 150,000 ids are not small.
-    return frozen(values.astype(default.dtype, copy=False))
+    return values.astype(default.dtype, copy=False)
 
 
 def _provenance(arrays: Mapping[str, AnyArray], path: str) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Source(Protocol):
         InvalidArgumentError
             If the range is none, or the content is no longer what it was when it was opened.
         InvalidDistributionError
-            If what is read is not a table of laws.
+            If what is read is not a table of distributions.
         """
         ...
 
@@ -106,15 +106,15 @@ def open_source(data: str | os.PathLike[str] | Dataset) -> Source:
     Raises
     ------
     InvalidArgumentError, InvalidDistributionError
-        If there is no such data set or file, or as `read_npz` and `read_capture`; the laws in a
-        capture are looked at only when they are read.
+        If there is no such data set or file, or as `read_npz` and `read_capture`; the distributions
+        in a capture are looked at only when they are read.
 
     Examples
     --------
     >>> source = open_source("smollm2")
     >>> source.num_positions, source.blocks
     (144, ((0, 144),))
-    >>> source.read(10, 13).target_logits.shape
+    >>> source.read(10, 13).target_table.shape
     (3, 3173)
     """
     if isinstance(data, Dataset):
@@ -142,7 +142,7 @@ def open_source(data: str | os.PathLike[str] | Dataset) -> Source:
 # --- contents ------------------------------------------------------------------------------------
 
 
-_TABLES = ("target_logits", "draft_logits", "token_ids", "target_kept_mass", "draft_kept_mass")
+_TABLES = ("target_table", "draft_tables", "token_ids", "target_kept_mass", "draft_kept_mass")
 """Attributes of a data set that hold arrays of its positions, or one for each draft model."""
 
 
@@ -163,7 +163,7 @@ class _Table:
 
     @property
     def draft_models(self) -> tuple[str, ...]:
-        return tuple(self.dataset.draft_logits)
+        return tuple(self.dataset.draft_tables)
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -194,7 +194,7 @@ class _Table:
     def _digest_of_arrays(self) -> str:
         data = self.dataset
         described = (data.target_kind, data.draft_kind, self.draft_models)
-        digest = hashlib.sha256(repr((described, data.target_logits.shape)).encode())
+        digest = hashlib.sha256(repr((described, data.target_table.shape)).encode())
         for start, stop in self.blocks:
             part = self.read(start, stop)
             for table in (getattr(part, name) for name in _TABLES):

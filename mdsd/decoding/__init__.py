@@ -47,3 +47,7 @@ def __getattr__(name: str) -> ModuleType:
     if name in _LAZY_MODULES:
         return import_module(f"mdsd.decoding.{name}")
     raise AttributeError(f"module 'mdsd.decoding' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_LAZY_MODULES])

@@ -24,12 +24,12 @@ class Choices(ABC):
     """Answers to the questions that a decoder leaves to chance."""
 
     @abstractmethod
-    def drafts(self, law: DraftDistribution) -> IntArray:
+    def drafts(self, draft: DraftDistribution) -> IntArray:
         """Draw the tokens that are drafted at one node.
 
         Parameters
         ----------
-        law : DraftDistribution
+        draft : DraftDistribution
 
         Returns
         -------
@@ -37,28 +37,28 @@ class Choices(ABC):
             In draft order.
         """
 
-    def plan(self, verifier: Verifier, target_probs: FloatArray, law: DraftDistribution) -> Plan:
+    def plan(self, verifier: Verifier, target_probs: FloatArray, draft: DraftDistribution) -> Plan:
         """Plan a verification, for `select`; nothing is left to chance here.
 
         Parameters
         ----------
         verifier : Verifier
-            Supports `law`.
+            Supports `draft`.
         target_probs : ndarray of float64, shape (V,)
-        law : DraftDistribution
+        draft : DraftDistribution
 
         Returns
         -------
         Plan
         """
-        return verifier.plan(target_probs, law)
+        return verifier.plan(target_probs, draft)
 
     @abstractmethod
     def verify(
         self,
         verifier: Verifier,
         target_probs: FloatArray,
-        law: DraftDistribution,
+        draft: DraftDistribution,
         draft_token_ids: IntArray,
     ) -> int:
         """Verify the drafts of one node.
@@ -66,9 +66,9 @@ class Choices(ABC):
         Parameters
         ----------
         verifier : Verifier
-            Supports `law`.
+            Supports `draft`.
         target_probs : ndarray of float64, shape (V,)
-        law : DraftDistribution
+        draft : DraftDistribution
         draft_token_ids : ndarray of int64, shape (n,)
 
         Returns
@@ -140,17 +140,17 @@ class RandomChoices(Choices):
         self._draft = generator(rng, "draft")
         self._verify = generator(rng, "verify")
 
-    def drafts(self, law: DraftDistribution) -> IntArray:  # noqa: D102
-        return law.sample(self._draft)
+    def drafts(self, draft: DraftDistribution) -> IntArray:  # noqa: D102
+        return draft.sample(self._draft)
 
     def verify(  # noqa: D102
         self,
         verifier: Verifier,
         target_probs: FloatArray,
-        law: DraftDistribution,
+        draft: DraftDistribution,
         draft_token_ids: IntArray,
     ) -> int:
-        return verify_one(verifier, target_probs, law, draft_token_ids, self._verify)
+        return verify_one(verifier, target_probs, draft, draft_token_ids, self._verify)
 
     def accept(self, probability: float) -> bool:  # noqa: D102
         return bool(self._verify.random() < probability)

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+from numpy.typing import ArrayLike
+
 from mdsd._arguments import check_name, shown
 from mdsd._tokens import read_token_ids
+from mdsd._typing import Tensor
 from mdsd.decoding.batch_scheme import batch_shape
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
@@ -24,8 +27,8 @@ from mdsd.errors import (
     InvalidDistributionError,
     UnsupportedError,
 )
-from mdsd.filters import FilterOptions, Filters
-from mdsd.trees import TreeShape, read_tree
+from mdsd.filters import FilterOptions, read_filters
+from mdsd.trees import TreeLike, TreeShape, read_tree
 from mdsd.verifiers import RRSVerifier, Verifier
 
 __all__ = ["SCHEMES", "Decoder", "Step", "make_decoder", "read_eos", "read_prompt"]
@@ -104,8 +107,8 @@ class Decoder:
                 drafting.grow(probs, row.choices)
         return growing
 
-    def _draft_probs(self, model: RowModel, prefixes: Prefixes) -> list[Any]:
-        """Ask a draft model for its laws after the prefixes of each row: (B, V), or empty."""
+    def _draft_probs(self, model: RowModel, prefixes: Prefixes) -> list[Tensor]:
+        """Ask a draft model what follows the prefixes of each row: (B, V), or empty."""
         logits = model.logits(prefixes)
         return [
             self.sampling.probs(asked, found, model.name) if asked else found
@@ -123,7 +126,7 @@ class Decoder:
         Returns
         -------
         list of DraftedTree
-            Whose laws are filtered when they are first asked for.
+            Whose distributions are filtered when they are first asked for.
         """
         logits = self.target.logits([drafting.paths for drafting in drawn])
         return [
@@ -161,7 +164,7 @@ def make_decoder(
     verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
-    tree: Any = None,
+    tree: TreeLike | None = None,
     scheme: str = "tree",
     logits_processor: LogitsProcessor | None = None,
     eos_token_id: int | Sequence[int] | None = None,
@@ -187,19 +190,19 @@ def make_decoder(
     else:
         shape = TreeShape.k_ary(num_drafts, depth) if tree is None else read_tree(tree)
     verification = step_verification(verifier)
-    _check_laws(shape, kind, len(models), verification)
+    _check_drafts(shape, kind, len(models), verification)
     return Decoder(
         PlainRows("target", target),
         models,
         kind,
         shape,
         verification,
-        Sampling(Filters(**filters), logits_processor),
+        Sampling(read_filters(filters), logits_processor),
         read_eos(eos_token_id, target.vocab_size),
     )
 
 
-def read_prompt(prompt_ids: Any, vocab_size: int) -> list[int]:
+def read_prompt(prompt_ids: ArrayLike, vocab_size: int) -> list[int]:
     """Check the tokens that an output is to continue.
 
     Returns
@@ -214,7 +217,7 @@ def read_prompt(prompt_ids: Any, vocab_size: int) -> list[int]:
     return read_sequence("prompt_ids", prompt_ids, vocab_size, least=1)
 
 
-def read_eos(eos_token_id: Any, vocab_size: int) -> frozenset[int]:
+def read_eos(eos_token_id: ArrayLike | None, vocab_size: int) -> frozenset[int]:
     """Check the tokens that end an output.
 
     Returns
@@ -259,7 +262,7 @@ def _read_draft_models(draft_model: Any, kind: DraftKind, vocab_size: int) -> tu
     return tuple(PlainRows(name, model) for name, model in models.items())
 
 
-def _check_batch_scheme(verifier: Any, tree: Any) -> None:
+def _check_batch_scheme(verifier: object, tree: TreeLike | None) -> None:
     if tree is not None:
         raise InvalidArgumentError(
             "tree and scheme='batch' are both given; the scheme drafts num_drafts chains of depth "
@@ -272,7 +275,7 @@ def _check_batch_scheme(verifier: Any, tree: Any) -> None:
         )
 
 
-def _check_laws(
+def _check_drafts(
     shape: TreeShape, kind: DraftKind, num_models: int, verification: StepVerification
 ) -> None:
     counts = sorted({len(shape.children(node)) for node in set(shape.parents) - {-1}})

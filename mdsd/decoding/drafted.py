@@ -22,7 +22,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DraftedTree(FrozenArrays):
-    """Drafted tokens, the laws they were drawn from, and the target's laws.
+    """Drafted tokens, the laws they were drawn from, and the target's distributions.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class DraftedTree(FrozenArrays):
     laws : tuple of length N + 1
         DraftDistribution of the children of each node; None for nodes without children.
     target_probs : Rows
-        Row k is the law, (V,), of the token that follows node k.
+        Row k is the distribution, (V,), of the token that follows node k.
     """
 
     shape: TreeShape

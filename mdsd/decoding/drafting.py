@@ -76,8 +76,8 @@ class Drafting:
         for node, *rows in zip(self._inner, *draft_probs, strict=True):
             children = self._shape.children(self._planned[node])
             probs = np.array(rows) if self._kind.one_model_each else rows[0]
-            self._laws[node] = law = self._kind.make_at_most(probs, len(children))
-            for child, token in zip(children, choices.drafts(law).tolist(), strict=False):
+            self._laws[node] = draft = self._kind.make_at_most(probs, len(children))
+            for child, token in zip(children, choices.drafts(draft).tolist(), strict=False):
                 self._parents.append(node)
                 self._laws.append(None)
                 self.paths.append([*self.paths[node], token])
@@ -90,7 +90,7 @@ class Drafting:
         Parameters
         ----------
         target_probs : Rows
-            Row k is the law, (V,), of the token that follows path k.
+            Row k is the distribution, (V,), of the token that follows path k.
 
         Returns
         -------

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_type, check_whole, shown
 from mdsd.decoding.ngram import NGramModel
@@ -137,7 +137,7 @@ class PieceVocabulary:
                 found.append(self._ids[part])
         return found
 
-    def decode(self, token_ids: Any) -> str:
+    def decode(self, token_ids: ArrayLike) -> str:
         """Turn token ids into text.
 
         Parameters

@@ -53,30 +53,30 @@ class EnumeratedChoices(Choices):
                 return [*script[:place], script[place] + 1]
         return None
 
-    def drafts(self, law: DraftDistribution) -> IntArray:  # noqa: D102
+    def drafts(self, draft: DraftDistribution) -> IntArray:  # noqa: D102
         def tuples() -> tuple[IntArray, _Answers]:
-            ids, probs = law.tuple_arrays()
+            ids, probs = draft.tuple_arrays()
             return ids, _possible(probs)
 
-        ids, answers = self._once(("tuples", *_law_key(law)), tuples, law)
+        ids, answers = self._once(("tuples", *_draft_key(draft)), tuples, draft)
         return np.asarray(ids[self._answer(answers)])
 
     def plan(  # noqa: D102
-        self, verifier: Verifier, target_probs: FloatArray, law: DraftDistribution
+        self, verifier: Verifier, target_probs: FloatArray, draft: DraftDistribution
     ) -> Plan:
-        key = _plan_key(verifier, target_probs, law)
-        plan: Plan = self._once(key, lambda: verifier.plan(target_probs, law), (verifier, law))
+        key = _plan_key(verifier, target_probs, draft)
+        plan: Plan = self._once(key, lambda: verifier.plan(target_probs, draft), (verifier, draft))
         return plan
 
     def verify(  # noqa: D102
         self,
         verifier: Verifier,
         target_probs: FloatArray,
-        law: DraftDistribution,
+        draft: DraftDistribution,
         draft_token_ids: IntArray,
     ) -> int:
-        plan = self.plan(verifier, target_probs, law)
-        given = (*_plan_key(verifier, target_probs, law), draft_token_ids.tobytes())
+        plan = self.plan(verifier, target_probs, draft)
+        given = (*_plan_key(verifier, target_probs, draft), draft_token_ids.tobytes())
         return self._answer(self._once(given, lambda: _possible(plan.output_law(draft_token_ids))))
 
     def accept(self, probability: float) -> bool:  # noqa: D102
@@ -165,12 +165,12 @@ def _possible(probs: FloatArray) -> _Answers:
 
 
 def _plan_key(
-    verifier: Verifier, target_probs: FloatArray, law: DraftDistribution
-) -> tuple[Any, ...]:
-    return (id(verifier), target_probs.tobytes(), *_law_key(law))
+    verifier: Verifier, target_probs: FloatArray, draft: DraftDistribution
+) -> tuple[object, ...]:
+    return (id(verifier), target_probs.tobytes(), *_draft_key(draft))
 
 
-def _law_key(law: DraftDistribution) -> tuple[Any, ...]:
+def _draft_key(draft: DraftDistribution) -> tuple[object, ...]:
     """Tell drafts apart: built-in ones by kind and probabilities, others by identity."""
-    probs = getattr(law, "draft_probs", None) if law.declared else None
-    return (id(law),) if probs is None else (law.own_kind, law.num_drafts, probs.tobytes())
+    probs = getattr(draft, "draft_probs", None) if draft.declared else None
+    return (id(draft),) if probs is None else (draft.own_kind, draft.num_drafts, probs.tobytes())

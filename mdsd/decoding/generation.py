@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._frozen import FrozenArrays, frozen
@@ -22,6 +23,7 @@ from mdsd.decoding.steps import StepVerification
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
+from mdsd.trees import TreeLike
 from mdsd.verifiers import Verifier
 
 __all__ = ["DecodeResult", "DecodeSeconds", "generate"]
@@ -38,7 +40,7 @@ class DecodeSeconds:
     target : float
         Calls of the target model.
     verification : float
-        Turning the target's logits into laws, and verifying.
+        Turning the target's logits into probabilities, and verifying.
     """
 
     drafting: float
@@ -88,19 +90,19 @@ class DecodeResult(FrozenArrays):
 def generate(
     target: Model,
     draft_model: Model | Sequence[Model],
-    prompt_ids: Any,
+    prompt_ids: ArrayLike,
     *,
     max_new_tokens: int,
     draft: Draft = "without_replacement",
     verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
-    tree: Any = None,
+    tree: TreeLike | None = None,
     scheme: str = "tree",
     logits_processor: LogitsProcessor | None = None,
     eos_token_id: int | Sequence[int] | None = None,
     rng: RandomSource = None,
-    callback: Callable[[list[int]], Any] | None = None,
+    callback: Callable[[list[int]], object] | None = None,
     **filters: Unpack[FilterOptions],
 ) -> DecodeResult:
     """Generate tokens whose law is that of the target model, several at each of its calls.
@@ -121,8 +123,8 @@ def generate(
     verifier : str, Verifier or StepVerification, default "rrs"
         A one-step verifier, which is used level by level, or its name as for `get_verifier`. Or one
         that decides about whole paths and accepts more: ``block`` (`BlockVerification`, never below
-        ``optimal`` level by level) or ``traversal`` (`TraversalVerification`, for drafts with or
-        without replacement and independent ones).
+        ``optimal`` level by level) or ``traversal`` (`TraversalVerification`, for drafts that say
+        how each token is drawn after those before it).
     num_drafts, depth : int, default 3 and 4
         Children of each node and depth of the tree; a single draft makes it a chain.
     tree : list of int, TreeShape, or object with a ``tree`` attribute, optional
@@ -215,16 +217,16 @@ def generate(
         clock = [perf_counter()]
         drawn = decoder.draw([row])
         clock.append(perf_counter())
-        (tree,) = decoder.score(drawn)
+        (scored,) = decoder.score(drawn)
         clock.append(perf_counter())
-        step = decoder.verify(tree, row.left, row.choices)
+        step = decoder.verify(scored, row.left, row.choices)
         clock.append(perf_counter())
 
         row.append(step.token_ids)
         ended = step.ended
         steps += 1
-        draft_calls += tree.shape.depth * len(decoder.draft_models)
-        drafted[: tree.shape.depth] += 1
+        draft_calls += scored.shape.depth * len(decoder.draft_models)
+        drafted[: scored.shape.depth] += 1
         accepted[: step.accepted] += 1
         seconds += np.diff(clock)
         if callback is not None:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import as_float_array, check_probs
-from mdsd._typing import AnyArray, FloatArray
+from mdsd._typing import AnyArray, FloatArray, TensorLike
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, InvalidTokenError
 from mdsd.filters import probs_from_logits
 
@@ -43,7 +44,7 @@ class Model(Protocol):
     def vocab_size(self) -> int:
         """Number of token ids."""
 
-    def logits(self, prefixes: list[list[int]]) -> Any:
+    def logits(self, prefixes: list[list[int]]) -> TensorLike:
         """Give the logits of the token that follows each prefix.
 
         Parameters
@@ -60,12 +61,12 @@ class Model(Protocol):
 
 
 class TableModel(FrozenArrays):
-    """A Markov chain: the law of the next token depends on the last one only.
+    """A Markov chain: the distribution of the next token depends on the last one only.
 
     Parameters
     ----------
     probs : array_like, shape (V, V)
-        Row a is the law of the token that follows token a.
+        Row a is the distribution of the token that follows token a.
 
     Raises
     ------
@@ -79,7 +80,7 @@ class TableModel(FrozenArrays):
     (2, [[-1.3863, -0.2877]])
     """
 
-    def __init__(self, probs: Any) -> None:
+    def __init__(self, probs: ArrayLike) -> None:
         table = check_probs(probs, "probs", ndim=2)
         if table.shape[0] != table.shape[1]:
             raise InvalidDistributionError(f"probs has shape {table.shape}; expected (V, V)")
@@ -87,7 +88,7 @@ class TableModel(FrozenArrays):
             self._logits = frozen(np.log(table))
 
     @classmethod
-    def from_logits(cls, logits: Any) -> TableModel:
+    def from_logits(cls, logits: ArrayLike) -> TableModel:
         """Make the model from a table of logits.
 
         Parameters

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._frozen import FrozenArrays, frozen
@@ -16,7 +16,7 @@ __all__ = ["NGramModel"]
 
 
 class NGramModel(FrozenArrays):
-    """The law of the next token given the last ``order - 1`` of them, from counts of a text.
+    """The next token given the last ``order - 1`` of them, from counts of a text.
 
     Parameters
     ----------
@@ -38,10 +38,10 @@ class NGramModel(FrozenArrays):
     -----
     Witten-Bell interpolation (Bell, Cleary and Witten, "Text Compression", method C): a context
     seen c times with t different next tokens gives each its count and shares t more counts out as
-    the context without its first token would; below single tokens comes the uniform law. So every
-    token has positive probability. The n-grams of each length are numbered in sorted order, each
-    written as its first tokens' number times V plus its last token, so that a context is found by
-    bisection and its continuations lie side by side.
+    the context without its first token would; below single tokens comes the uniform distribution.
+    So every token has positive probability. The n-grams of each length are numbered in sorted
+    order, each written as its first tokens' number times V plus its last token, so that a context
+    is found by bisection and its continuations lie side by side.
 
     Examples
     --------
@@ -50,7 +50,7 @@ class NGramModel(FrozenArrays):
     [[0.1778, 0.5333, 0.2889]]
     """
 
-    def __init__(self, token_ids: Any, vocab_size: int, order: int) -> None:
+    def __init__(self, token_ids: ArrayLike, vocab_size: int, order: int) -> None:
         self.vocab_size = check_whole("vocab_size", vocab_size, 1)
         self.order = check_whole("order", order, 1)
         tokens = np.array(read_sequence("token_ids", token_ids, self.vocab_size, least=1))
@@ -79,11 +79,11 @@ class NGramModel(FrozenArrays):
         -------
         ndarray of float64, shape (B, V)
         """
-        laws = [self._probs(prefix) for prefix in prefixes]
-        return np.log(np.array(laws).reshape(len(laws), self.vocab_size))
+        rows = [self._probs(prefix) for prefix in prefixes]
+        return np.log(np.array(rows).reshape(len(rows), self.vocab_size))
 
     def _probs(self, prefix: Sequence[int]) -> FloatArray:
-        law = np.full(self.vocab_size, 1.0 / self.vocab_size)
+        probs = np.full(self.vocab_size, 1.0 / self.vocab_size)
         for length in range(1, len(self._grams) + 1):
             if length > len(prefix) + 1:
                 break
@@ -92,10 +92,10 @@ class NGramModel(FrozenArrays):
                 break  # longer contexts were never continued either
             counts = self._counts[length - 1][first:stop]
             tokens = self._grams[length - 1][first:stop] % self.vocab_size
-            law *= len(counts)
-            law[tokens] += counts
-            law /= counts.sum() + len(counts)
-        return law
+            probs *= len(counts)
+            probs[tokens] += counts
+            probs /= counts.sum() + len(counts)
+        return probs
 
     def _continuations(self, context: Sequence[int]) -> tuple[int, int]:
         """Range of the n-grams that continue a context; empty if there are none."""

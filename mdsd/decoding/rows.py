@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from mdsd._typing import Tensor
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.models import Model, model_logits
 
@@ -46,7 +47,7 @@ class RowModel(Protocol):
     def name(self) -> str:
         """What to call the model in an error."""
 
-    def logits(self, prefixes: Prefixes) -> list[Any]:
+    def logits(self, prefixes: Prefixes) -> list[Tensor]:
         """Give the logits after some prefixes of each row.
 
         Parameters
@@ -89,7 +90,7 @@ class PlainRows:
     def __init__(self, name: str, model: Model) -> None:
         self.name, self._model = name, model
 
-    def logits(self, prefixes: Prefixes) -> list[Any]:
+    def logits(self, prefixes: Prefixes) -> list[Tensor]:
         """Ask the model once for each row that wants logits."""
         return [model_logits(self.name, self._model, asked) if asked else [] for asked in prefixes]
 

@@ -1,23 +1,23 @@
-"""From logits to the laws that tokens are drawn from, by one rule for target and draft models."""
+"""From logits to what tokens are drawn from, by one rule for target and draft models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array
-from mdsd._typing import AnyArray, FloatArray
+from mdsd._typing import AnyArray, FloatArray, TensorLike
 from mdsd.decoding.drafted import Rows
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.filters import Filters
 
 __all__ = ["FilteredRows", "LogitsProcessor", "Sampling"]
 
-LogitsProcessor = Callable[[list[int], AnyArray], Any]
+LogitsProcessor = Callable[[list[int], AnyArray], TensorLike]
 """Called with a prefix and the logits (V,) of the token that follows; returns the logits to use."""
 
 
@@ -53,8 +53,8 @@ class Sampling:
                 "expected a function of a prefix and its logits"
             )
 
-    def probs(self, prefixes: Sequence[list[int]], logits: Any, name: str) -> FloatArray:
-        """Give the laws that the tokens after some prefixes are drawn from.
+    def probs(self, prefixes: Sequence[list[int]], logits: ArrayLike, name: str) -> FloatArray:
+        """Give the distributions that the tokens after some prefixes are drawn from.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ def _processed(process: LogitsProcessor, prefix: list[int], row: AnyArray) -> An
 
 
 class FilteredRows:
-    """Laws of the token after each node of a tree, worked out for the nodes that are asked for.
+    """Distributions of the token after each node of a tree, worked out when they are asked for.
 
     At a large vocabulary the filters cost more than a verification, and a verification level by
     level visits one node of each level only.

@@ -59,9 +59,12 @@ class SelectingVerifier(OptimalVerifier):
 
 
 def _has_top(draft: DraftDistribution) -> bool:
-    """Tell whether all tokens but one at most are drafted whatever chance does."""
-    certain = draft.own_kind.num_certain(draft.num_drafts)
-    return 0 < certain >= draft.num_drafts - 1
+    """Tell whether all tokens but one, which is another, are drafted whatever chance does."""
+    return draft.distinct and 0 < _num_certain(draft) >= draft.num_drafts - 1
+
+
+def _num_certain(draft: DraftDistribution) -> int:
+    return draft.own_kind.num_certain(draft.num_drafts)
 
 
 class _OptimalPlan(SelectionPlan):
@@ -116,7 +119,10 @@ class TopDraftsPlan(_OptimalPlan):
     def __init__(self, target_probs: FloatArray, draft: DraftDistribution) -> None:
         super().__init__(target_probs, draft)
         hits = draft.token_hit_probs()
-        top, tail = np.flatnonzero(hits == 1.0), np.where(hits == 1.0, 0.0, hits)
+        sure = hits == 1.0
+        if np.count_nonzero(sure) < _num_certain(draft):  # a user's own may be rounded
+            sure[np.argsort(-hits)[: _num_certain(draft)]] = True
+        top, tail = np.flatnonzero(sure), np.where(sure, 0.0, hits)
         self._top, self._tail = top, tail
         scale = _even_scale(target_probs, top, tail)
         self._kept = frozen(accept_probs(scale * target_probs, tail) * (tail > 0.0))

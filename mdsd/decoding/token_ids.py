@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from numpy.typing import ArrayLike
 
 from mdsd._tokens import read_token_ids, refuse_outside
 from mdsd.errors import InvalidTokenError
@@ -10,7 +10,7 @@ from mdsd.errors import InvalidTokenError
 __all__ = ["read_sequence"]
 
 
-def read_sequence(name: str, values: Any, vocab_size: int, *, least: int = 0) -> list[int]:
+def read_sequence(name: str, values: ArrayLike, vocab_size: int, *, least: int = 0) -> list[int]:
     """Check a text given as token ids.
 
     Parameters

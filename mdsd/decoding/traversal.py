@@ -12,8 +12,9 @@ from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.steps import StepOutcome, StepVerification
 from mdsd.decoding.weights import child_weight, passing_probability
-from mdsd.drafts import DraftDistribution, default_kinds
+from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import check_draft
+from mdsd.drafts.registry import draft_types
 from mdsd.errors import UnsupportedError
 from mdsd.verifiers.base import residual_or_target
 
@@ -27,13 +28,13 @@ class TraversalVerification(StepVerification):
     -----
     Weng et al., "Traversal Verification for Speculative Tree Decoding" (2025). Every node has a
     weight: 1 at the root, and ``min(1, w p(x) / q(x))`` at a child x of a node of weight w, whose
-    law of the next token is p and whose draft was drawn from q. A leaf is accepted, with the whole
-    path that leads to it, with probability w, and one token is emitted from the p that stands at
-    it. Else it is deleted and its parent gets
+    next token has distribution p and whose draft was drawn from q. A leaf is accepted, with the
+    whole path that leads to it, with probability w, and one token is emitted from the p that stands
+    at it. Else it is deleted and its parent gets
 
         ``p <- (w p - q)+ / S``, ``w <- S / (S + 1 - w)``, ``S = sum (w p - q)+``,
 
-    and q becomes the law of its next draft: the same with replacement, without the deleted token
+    and q becomes that of its next draft: the same with replacement, without the deleted token
     where drafts are drawn without. A parent without children left is a leaf itself. Children come
     in draft order, each with all that is below it before the next one, so that leaves may have
     different depths; what is below a node of weight 0 is passed over. Given the path to it, a node
@@ -63,7 +64,7 @@ class TraversalVerification(StepVerification):
         for law in laws:
             check_draft(law)
             if not law.successive:
-                names = ", ".join(kind.name for kind in default_kinds() if kind.successive)
+                names = ", ".join(each.name for each in draft_types() if each.successive)
                 raise UnsupportedError(
                     f"verifier 'traversal' does not support the {law.name} draft distribution "
                     f"with num_drafts={law.num_drafts}; it supports {names}"
@@ -85,20 +86,20 @@ class TraversalVerification(StepVerification):
 
 
 class _Visit:
-    """A node above the leaf that is tested: its weight and laws, as left by deleted children."""
+    """A node above the leaf that is tested: its weight, p and q, as left by deleted children."""
 
     _draft_probs: FloatArray
-    """Law of the draft at the child visited last."""
+    """Distribution of the draft at the child visited last."""
 
     def __init__(self, tree: DraftedTree, node: int, weight: float) -> None:
         self.node, self.weight = node, weight
         self._tree = tree
         self._children = iter(tree.shape.children(node))
-        self._draft_laws = _laws_in_turn(tree.laws[node], tree.child_token_ids(node))
+        self._drafts_in_turn = _probs_in_turn(tree.laws[node], tree.child_token_ids(node))
 
     @cached_property
     def target_probs(self) -> FloatArray:
-        """Law of the token that is emitted if this is the end of the path."""
+        """Distribution of the token that is emitted if this is the end of the path."""
         return self._tree.target_probs[self.node]
 
     def next_child(self) -> _Visit | None:
@@ -106,13 +107,13 @@ class _Visit:
         child = next(self._children, None) if self.weight > 0.0 else None
         if child is None:
             return None
-        self._draft_probs = next(self._draft_laws)
+        self._draft_probs = next(self._drafts_in_turn)
         token = self._tree.token_ids[child]
         probs = float(self.target_probs[token]), float(self._draft_probs[token])
         return _Visit(self._tree, child, child_weight(self.weight, *probs))
 
     def delete_child(self) -> None:
-        """Take what the child visited last could have emitted from the law."""
+        """Take what the child visited last could have emitted from the target."""
         masses = np.maximum(self.weight * self.target_probs - self._draft_probs, 0.0)
         left = float(masses.sum())
         self.weight = passing_probability(self.weight, left)
@@ -121,8 +122,8 @@ class _Visit:
             self.target_probs = masses / masses.sum()
 
 
-def _laws_in_turn(law: DraftDistribution | None, drafts: IntArray) -> Iterator[FloatArray]:
-    """Give the law (V,) of each draft, given those before it."""
-    if law is not None:
+def _probs_in_turn(draft: DraftDistribution | None, drafts: IntArray) -> Iterator[FloatArray]:
+    """Give the distribution (V,) of each draft, given those before it."""
+    if draft is not None:
         for place in range(len(drafts)):
-            yield law.next_probs(drafts[:place])
+            yield draft.next_probs(drafts[:place])

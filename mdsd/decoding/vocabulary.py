@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole, row_name
 from mdsd._frozen import frozen
@@ -19,8 +19,10 @@ from mdsd.filters import probs_from_logits
 __all__ = ["MappedModel", "map_vocabulary"]
 
 
-def map_vocabulary(draft_probs: Any, target_token_ids: Any, vocab_size: int) -> FloatArray:
-    """Write the laws of a draft model over the target's token ids.
+def map_vocabulary(
+    draft_probs: ArrayLike, target_token_ids: ArrayLike, vocab_size: int
+) -> FloatArray:
+    """Write the distributions of a draft model over the target's token ids.
 
     Parameters
     ----------
@@ -71,7 +73,7 @@ def map_vocabulary(draft_probs: Any, target_token_ids: Any, vocab_size: int) -> 
     return np.ascontiguousarray(mapped / masses)
 
 
-def _check_map(target_token_ids: Any, width: int, vocab_size: int) -> IntArray:
+def _check_map(target_token_ids: ArrayLike, width: int, vocab_size: int) -> IntArray:
     ids = read_token_ids(target_token_ids, "target_token_ids")
     if ids.shape != (width,):
         raise InvalidTokenError(
@@ -129,7 +131,7 @@ class MappedModel:
     def __init__(
         self,
         model: Model,
-        target_token_ids: Any,
+        target_token_ids: ArrayLike,
         vocab_size: int,
         *,
         unknown_token_id: int | None = None,

@@ -1,5 +1,11 @@
 """Draft distributions: the joint law of the draft tokens of one step, sampled AND declared.
 
+A kind of drafts (`DraftKind`) is a class of them with its options, before there is anything to
+draft from; batches, decoders and studies take it, or its label.
+
+>>> read_kind("hybrid:1") == HybridDraft.kind(num_top=1)
+True
+
 To add one, put it in a file of its own here and list its class in `built_in`.
 """
 
@@ -21,3 +27,7 @@ __all__ = [
     "read_kind",
 ]
 __all__ += built_in.__all__
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,15 +9,21 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole, read_array
 from mdsd._frozen import FrozenArrays
 from mdsd._probabilities import as_float_array, check_probs, ratio_order
 from mdsd._random import RandomSource, generator
-from mdsd._tokens import check_token_ids
+from mdsd._tokens import check_token_ids, read_token_ids
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.kinds import DraftKind, make_kind
-from mdsd.errors import InvalidArgumentError, InvalidDistributionError, UnsupportedError
+from mdsd.errors import (
+    InvalidArgumentError,
+    InvalidDistributionError,
+    InvalidTokenError,
+    UnsupportedError,
+)
 
 if TYPE_CHECKING:
     from solvers.token_lottery import GroupedLaw
@@ -62,7 +68,7 @@ class DraftDistribution(ABC):
     Attributes
     ----------
     name : str
-        Name of the kind of law, as on the command line.
+        Name of the kind, as on the command line.
     words : str
         What drafting so is called in a message.
     options : tuple of str
@@ -77,6 +83,8 @@ class DraftDistribution(ABC):
         one is certain, it is either the first or the last.
     successive : bool
         Whether `next_probs` says how each token is drawn after those before it.
+    declared : bool
+        Whether the law is built in, so that it is known from class and probabilities alone.
     num_drafts : int
         n, the number of tokens drafted together.
     vocab_size : int
@@ -140,7 +148,9 @@ class DraftDistribution(ABC):
         return options
 
     @classmethod
-    def from_probs(cls, draft_probs: Any, num_drafts: int, **options: Any) -> DraftDistribution:
+    def from_probs(
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
+    ) -> DraftDistribution:
         """Make a draft from output distributions, as the constructor does by default.
 
         Parameters
@@ -152,16 +162,19 @@ class DraftDistribution(ABC):
 
         Raises
         ------
+        InvalidArgumentError
+            If the kind does not draft n tokens, or an option is not one of its own.
         InvalidDistributionError
             If `draft_probs` is no probability vector, or too short of tokens to draw.
         """
         constructor: Any = cls
-        made: DraftDistribution = constructor(draft_probs, num_drafts, **options)
+        count = cls.kind(**options).check_count(num_drafts)
+        made: DraftDistribution = constructor(draft_probs, count, **options)
         return made
 
     @classmethod
     def from_probs_at_most(
-        cls, draft_probs: Any, num_drafts: int, **options: Any
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
     ) -> DraftDistribution:
         """Make a draft of n tokens although the kind may need more than there are left to draw."""
         return cls.from_probs(draft_probs, num_drafts, **options)
@@ -199,7 +212,7 @@ class DraftDistribution(ABC):
         """
 
     @abstractmethod
-    def hit_probs(self, order: Any) -> FloatArray:
+    def hit_probs(self, order: ArrayLike) -> FloatArray:
         """Probability that some draft is among the first k tokens of an order, for every k.
 
         Parameters
@@ -213,7 +226,7 @@ class DraftDistribution(ABC):
             Entry k is f(first k tokens of `order`); entry 0 is 0.
         """
 
-    def prob(self, draft_token_ids: Any) -> FloatArray:
+    def prob(self, draft_token_ids: ArrayLike) -> FloatArray:
         """Probability of an ordered tuple of draft tokens.
 
         Parameters
@@ -305,6 +318,8 @@ class DraftDistribution(ABC):
 
         Raises
         ------
+        InvalidTokenError
+            If these are not less than n integers in ``0 .. V - 1``.
         UnsupportedError
             If the class is not `successive`.
         """
@@ -386,7 +401,7 @@ class DraftDistribution(ABC):
         return f"{type(self).__name__}(num_drafts={self.num_drafts}, vocab_size={self.vocab_size})"
 
 
-def check_num_drafts(num_drafts: Any) -> int:
+def check_num_drafts(num_drafts: int) -> int:
     """Check a number of drafts.
 
     Raises
@@ -397,7 +412,7 @@ def check_num_drafts(num_drafts: Any) -> int:
     return check_whole("num_drafts", num_drafts, 1)
 
 
-def check_draft(draft: Any) -> None:
+def check_draft(draft: object) -> None:
     """Check that an argument is a draft distribution, and that a user's own has its sizes.
 
     Raises
@@ -479,7 +494,7 @@ def _refuse_too_many(draft: DraftDistribution, count: float) -> None:
         )
 
 
-def check_order(order: Any, vocab_size: int) -> IntArray:
+def check_order(order: ArrayLike, vocab_size: int) -> IntArray:
     """Check that `order` is a permutation of the token ids.
 
     Raises
@@ -522,7 +537,7 @@ def refuse_short(
 
 
 class DeclaredDraft(FrozenArrays, DraftDistribution):
-    """What the built-in laws share: checked arguments around `_prob`, `_draw` and `_tuple_arrays`.
+    """What the built-in laws share: checked arguments around `_prob`, `_draw` and the like.
 
     Attributes
     ----------
@@ -569,7 +584,7 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
         drawn = self._draw(generator(rng, "draft"), count)
         return drawn[0] if size is None else drawn
 
-    def prob(self, draft_token_ids: Any) -> FloatArray:  # noqa: D102
+    def prob(self, draft_token_ids: ArrayLike) -> FloatArray:  # noqa: D102
         ids = check_token_ids(
             draft_token_ids, num_drafts=self.num_drafts, vocab_size=self.vocab_size
         )
@@ -578,7 +593,16 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
     def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
         return np.asarray(self._prob(draft_token_ids) > 0.0)
 
-    def hit_probs(self, order: Any) -> FloatArray:  # noqa: D102
+    def next_probs(self, drafted: ArrayLike) -> FloatArray:  # noqa: D102
+        ids = read_token_ids(drafted, "drafted")
+        if ids.ndim != 1 or len(ids) >= self.num_drafts:
+            raise InvalidTokenError(
+                f"drafted has shape {ids.shape}; expected (k,) with k < {self.num_drafts}"
+            )
+        sizes = {"num_drafts": len(ids), "vocab_size": self.vocab_size}
+        return self._next_probs(check_token_ids(ids, **sizes, name="drafted"))
+
+    def hit_probs(self, order: ArrayLike) -> FloatArray:  # noqa: D102
         return self._hit_probs(check_order(order, self.vocab_size))
 
     def tuple_arrays(self) -> tuple[IntArray, FloatArray]:  # noqa: D102
@@ -615,6 +639,10 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
     @abstractmethod
     def _hit_probs(self, order: IntArray) -> FloatArray:
         """Hit probabilities along a checked order."""
+
+    def _next_probs(self, drafted: IntArray) -> FloatArray:
+        """Law of the token after others, whose ids are within range."""
+        return super().next_probs(drafted)
 
     @abstractmethod
     def _count_tuples(self) -> float:

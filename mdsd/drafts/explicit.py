@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole, read_array
 from mdsd._frozen import frozen
@@ -56,7 +57,7 @@ class ExplicitDraft(DeclaredDraft):
 
     name = "explicit"
 
-    def __init__(self, token_ids: Any, probs: Any, *, vocab_size: int) -> None:
+    def __init__(self, token_ids: ArrayLike, probs: ArrayLike, *, vocab_size: int) -> None:
         self.vocab_size = check_whole("vocab_size", vocab_size, 1)
         ids = read_array(token_ids, "token_ids", InvalidTokenError)
         if ids.ndim != 2 or ids.shape[1] == 0:

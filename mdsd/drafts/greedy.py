@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._random import draw_tokens
 from mdsd._typing import FloatArray, IntArray
@@ -39,7 +40,7 @@ class GreedyDraft(TopAndTail):
 
     Notes
     -----
-    The greedy construction of Hu et al., "Towards Optimal Multi-draft Speculative Decoding". The
+    The greedy draft of Hu et al., "Towards Optimal Multi-draft Speculative Decoding". The
     tuple is T in order, then the sampled token.
 
     Examples
@@ -52,7 +53,7 @@ class GreedyDraft(TopAndTail):
     name = "greedy"
     words = "the greedy draft"
 
-    def __init__(self, draft_probs: Any, num_drafts: int) -> None:
+    def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
         self._read(draft_probs, num_drafts)
         self._split(self.num_drafts - 1)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._probabilities import ratio_order
@@ -72,7 +73,7 @@ class HybridDraft(TopAndTail):
     options = ("num_top",)
     successive = True
 
-    def __init__(self, draft_probs: Any, num_drafts: int, num_top: int) -> None:
+    def __init__(self, draft_probs: ArrayLike, num_drafts: int, num_top: int) -> None:
         count = check_num_drafts(num_drafts)
         self.num_top = check_whole("num_top", num_top, 0)
         refusal = self.refusal(count, num_top=self.num_top)
@@ -103,7 +104,7 @@ class HybridDraft(TopAndTail):
 
     @classmethod
     def from_probs_at_most(  # noqa: D102
-        cls, draft_probs: Any, num_drafts: int, **options: Any
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
     ) -> DraftDistribution:
         return cls(draft_probs, num_drafts, min(options["num_top"], num_drafts))
 
@@ -127,12 +128,12 @@ class HybridDraft(TopAndTail):
             return same_top
         return same_top & self._tail.is_possible(draft_token_ids[..., self.num_top :])
 
-    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+    def _next_probs(self, drafted: IntArray) -> FloatArray:
         if len(drafted) < self.num_top or self._tail is None:
             certain = np.zeros(self.vocab_size)
             certain[self.top_token_ids[len(drafted)]] = 1.0
             return certain
-        return self._tail.next_probs(drafted[self.num_top :])
+        return self._tail._next_probs(drafted[self.num_top :])
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
         hits = np.zeros(len(order) + 1) if self._tail is None else self._tail._hit_probs(order)

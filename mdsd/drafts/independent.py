@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import shown
 from mdsd._frozen import frozen
@@ -55,9 +56,10 @@ class IndependentDrafts(DeclaredDraft):
     one_model_each = True
     successive = True
 
-    def __init__(self, draft_probs: Sequence[Any]) -> None:
+    def __init__(self, draft_probs: ArrayLike) -> None:
+        models: Any = draft_probs  # a number has no length
         try:
-            count = len(draft_probs)
+            count = len(models)
         except TypeError:
             count = -1
         if count < 1:
@@ -65,7 +67,7 @@ class IndependentDrafts(DeclaredDraft):
             raise InvalidDistributionError(
                 f"draft_probs is {given}; expected one probability vector for each draft"
             )
-        vectors = [check_probs(q, f"draft_probs[{j}]") for j, q in enumerate(draft_probs)]
+        vectors = [check_probs(q, f"draft_probs[{j}]") for j, q in enumerate(models)]
         for j, vector in enumerate(vectors):
             if len(vector) != len(vectors[0]):
                 raise InvalidDistributionError(
@@ -76,7 +78,10 @@ class IndependentDrafts(DeclaredDraft):
         self.num_drafts, self.vocab_size = self.draft_probs.shape
 
     @classmethod
-    def from_probs(cls, draft_probs: Any, num_drafts: int, **options: Any) -> DraftDistribution:  # noqa: D102
+    def from_probs(  # noqa: D102
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
+    ) -> DraftDistribution:
+        cls.kind(**options).check_count(num_drafts)
         draft = cls(draft_probs)
         if draft.num_drafts != num_drafts:
             raise InvalidArgumentError(
@@ -107,7 +112,7 @@ class IndependentDrafts(DeclaredDraft):
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return product_tuples(list(self.draft_probs))
 
-    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+    def _next_probs(self, drafted: IntArray) -> FloatArray:
         return np.asarray(self.draft_probs[len(drafted)])
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._typing import BoolArray, FloatArray
@@ -77,15 +78,33 @@ class DraftKind:
         return self.draft_type.successive
 
     def num_certain(self, num_drafts: int) -> int:
-        """Tokens that are drafted whatever chance does: so many of the most likely."""
-        return self.draft_type.num_certain(num_drafts, **dict(self.options))
+        """Tokens that are drafted whatever chance does: so many of the most likely.
+
+        Raises
+        ------
+        InvalidArgumentError
+            As for `check_count`.
+        """
+        return self.draft_type.num_certain(self.check_count(num_drafts), **dict(self.options))
 
     def refusal(self, num_drafts: int) -> str | None:
-        """Say why n tokens cannot be drafted so, whatever the distributions; None if they can."""
-        return self.draft_type.refusal(num_drafts, **dict(self.options))
+        """Say why n tokens cannot be drafted so, whatever the distributions; None if they can.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If `num_drafts` is not an integer >= 1.
+        """
+        count = check_whole("num_drafts", num_drafts, 1)
+        return self.draft_type.refusal(count, **dict(self.options))
 
     def applies(self, num_drafts: int, num_models: int) -> bool:
         """Tell whether n tokens can be drafted so from M draft models.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If `num_drafts` or `num_models` is not an integer >= 1.
 
         Examples
         --------
@@ -94,9 +113,10 @@ class DraftKind:
         (False, True)
         """
         models = num_drafts if self.one_model_each else 1
-        return self.refusal(num_drafts) is None and models <= num_models
+        most = check_whole("num_models", num_models, 1)
+        return self.refusal(num_drafts) is None and models <= most
 
-    def check_count(self, num_drafts: Any) -> int:
+    def check_count(self, num_drafts: int) -> int:
         """Check a number of drafts.
 
         Raises
@@ -104,13 +124,12 @@ class DraftKind:
         InvalidArgumentError
             If it is not an integer >= 1, or this kind has another one.
         """
-        count = check_whole("num_drafts", num_drafts, 1)
-        refusal = self.refusal(count)
+        refusal = self.refusal(num_drafts)
         if refusal is not None:
-            raise InvalidArgumentError(f"num_drafts is {count}; {refusal}")
-        return count
+            raise InvalidArgumentError(f"num_drafts is {num_drafts}; {refusal}")
+        return int(num_drafts)
 
-    def make(self, draft_probs: Any, num_drafts: int) -> DraftDistribution:
+    def make(self, draft_probs: ArrayLike, num_drafts: int) -> DraftDistribution:
         """Make the draft distribution of n tokens.
 
         Parameters
@@ -136,12 +155,20 @@ class DraftKind:
         draft_probs : ndarray of float64, shape (V,), or (m, V) of the first n of m models
         num_drafts : int
 
+        Raises
+        ------
+        InvalidArgumentError
+            If `num_drafts` is not an integer >= 1.
+        InvalidDistributionError
+            As for `make`.
+
         Examples
         --------
         >>> import numpy as np, mdsd
         >>> mdsd.WithoutReplacement.kind().make_at_most(np.array([0.0, 0.75, 0.25]), 3)
         WithoutReplacement(num_drafts=2, vocab_size=3)
         """
+        check_whole("num_drafts", num_drafts, 1)
         if self.one_model_each:
             return self.make(draft_probs[:num_drafts], num_drafts)
         if self.distinct:
@@ -149,8 +176,14 @@ class DraftKind:
         return self.draft_type.from_probs_at_most(draft_probs, num_drafts, **dict(self.options))
 
     def example(self, num_drafts: int, vocab_size: int = 2) -> DraftDistribution:
-        """Make some draft of this kind: what does not depend on its probabilities."""
-        size = max(vocab_size, num_drafts, 2)
+        """Make some draft of this kind: what does not depend on its probabilities.
+
+        Raises
+        ------
+        InvalidArgumentError
+            As for `check_count`, or if `vocab_size` is not an integer >= 1.
+        """
+        size = max(check_whole("vocab_size", vocab_size, 1), self.check_count(num_drafts), 2)
         uniform = np.full(size, 1.0 / size)
         return self.make([uniform] * num_drafts if self.one_model_each else uniform, num_drafts)
 
@@ -166,10 +199,16 @@ class DraftKind:
         Returns
         -------
         ndarray of bool, shape (B,)
+
+        Raises
+        ------
+        InvalidArgumentError
+            As for `check_count`.
         """
+        count = self.check_count(num_drafts)
         if not self.draft_type.declared:
-            return np.array([self._can_make(row, num_drafts) for row in draft_probs], np.bool_)
-        needed = num_drafts if self.distinct else 1
+            return np.array([self._can_make(row, count) for row in draft_probs], np.bool_)
+        needed = count if self.distinct else 1
         support = np.count_nonzero(draft_probs, axis=-1).reshape(len(draft_probs), -1)
         return np.asarray((support >= needed).all(axis=1))
 

@@ -32,7 +32,9 @@ Draft = str | DraftKind
 @cache
 def _registry() -> dict[str, type[DraftDistribution]]:
     known = {draft_type.name: draft_type for draft_type in BUILT_IN}
-    return load_plugins(ENTRY_POINT_GROUP, "draft distribution", DraftDistribution, known)
+    # By its name a kind is read again from what a file or a row calls it.
+    what = "draft distribution"
+    return load_plugins(ENTRY_POINT_GROUP, what, DraftDistribution, known, same_name=True)
 
 
 def draft_names() -> tuple[str, ...]:

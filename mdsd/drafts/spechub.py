@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
@@ -28,7 +29,7 @@ class SpecHubDraft(TopAndTail):
     hub : int
         a: the most likely token, ties to the lowest id.
     tail_probs : ndarray of float64, shape (V,)
-        Law of the other token: q off the hub, renormalised.
+        Distribution of the other token: q off the hub, renormalised.
     other_first : float
         Probability that the other token comes first: the mass of q off the hub.
 
@@ -55,19 +56,22 @@ class SpecHubDraft(TopAndTail):
     certain_first = False
     num_drafts = 2
 
-    def __init__(self, draft_probs: Any) -> None:
+    def __init__(self, draft_probs: ArrayLike) -> None:
         self._read(draft_probs, 2)
         # The chance that the other token comes first is its own mass: a sum, not 1 - q_a.
         self.other_first = self._split(1)
         self.hub = int(self.top_token_ids[0])
 
     @classmethod
-    def from_probs(cls, draft_probs: Any, num_drafts: int, **options: Any) -> DraftDistribution:  # noqa: D102
+    def from_probs(  # noqa: D102
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
+    ) -> DraftDistribution:
+        cls.kind(**options).check_count(num_drafts)
         return cls(draft_probs)
 
     @classmethod
     def from_probs_at_most(  # noqa: D102
-        cls, draft_probs: Any, num_drafts: int, **options: Any
+        cls, draft_probs: ArrayLike, num_drafts: int, **options: Any
     ) -> DraftDistribution:
         if num_drafts < cls.num_drafts:
             return WithoutReplacement(draft_probs, num_drafts)  # one token, beyond doubt

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts.top_and_tail import TopAndTail
@@ -47,7 +48,7 @@ class TopKDraft(TopAndTail):
     name = "top_k"
     words = "the top-k draft"
 
-    def __init__(self, draft_probs: Any, num_drafts: int) -> None:
+    def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
         self._read(draft_probs, num_drafts)
         self._split(self.num_drafts)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import repeat
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._probabilities import ratio_order
 from mdsd._random import draw_tokens
@@ -52,7 +52,7 @@ class WithReplacement(DeclaredDraft):
     successive = True
     exchangeable = True
 
-    def __init__(self, draft_probs: Any, num_drafts: int) -> None:
+    def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
         self._read(draft_probs, num_drafts)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
@@ -75,7 +75,7 @@ class WithReplacement(DeclaredDraft):
     def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
         return product_tuples([self.draft_probs] * self.num_drafts)
 
-    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+    def _next_probs(self, drafted: IntArray) -> FloatArray:
         return self.draft_probs
 
     def token_hit_probs(self) -> FloatArray:  # noqa: D102

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._frozen import frozen
 from mdsd._probabilities import ratio_order
@@ -63,7 +64,7 @@ class WithoutReplacement(DeclaredDraft):
     successive = True
     exchangeable = True
 
-    def __init__(self, draft_probs: Any, num_drafts: int) -> None:
+    def __init__(self, draft_probs: ArrayLike, num_drafts: int) -> None:
         self._read(draft_probs, num_drafts)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
@@ -118,7 +119,7 @@ class WithoutReplacement(DeclaredDraft):
             probs = probs[rows, new]
         return support[places], probs
 
-    def next_probs(self, drafted: IntArray) -> FloatArray:  # noqa: D102
+    def _next_probs(self, drafted: IntArray) -> FloatArray:
         left = self.draft_probs.copy()
         left[drafted] = 0.0
         return np.asarray(left / left.sum())

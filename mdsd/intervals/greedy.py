@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mdsd.intervals.known import KnownLaw, overlap
+from mdsd.intervals.known import KnownProbs, overlap
 
 __all__ = ["ends_greedy"]
 
@@ -35,7 +35,7 @@ class _Top:
     missing: int
 
 
-def _top_tokens(draft: KnownLaw, count: int) -> _Top:
+def _top_tokens(draft: KnownProbs, count: int) -> _Top:
     """Find the `count` most likely tokens in a log of the most likely ones and one more."""
     tokens = [token for token, prob in draft.probs.items() if prob > 0.0]
     ids: dict[Hashable, int] = {t: int(t) for t in tokens if isinstance(t, (int, np.integer))}
@@ -52,7 +52,7 @@ def _top_tokens(draft: KnownLaw, count: int) -> _Top:
     return _Top(tokens[:-1], last, missing + 1)
 
 
-def ends_greedy(target: KnownLaw, draft: KnownLaw, num_drafts: int) -> tuple[float, float]:
+def ends_greedy(target: KnownProbs, draft: KnownProbs, num_drafts: int) -> tuple[float, float]:
     """Give the ends of the interval for the greedy draft."""
     top = _top_tokens(draft, num_drafts - 1)
     known_top = sum(target.probs.get(token, 0.0) for token in top.certain)
@@ -81,13 +81,13 @@ def ends_greedy(target: KnownLaw, draft: KnownLaw, num_drafts: int) -> tuple[flo
     return lower, upper
 
 
-def _without(law: KnownLaw, tokens: list[Hashable]) -> KnownLaw:
-    """Take tokens out of what is known of a law."""
+def _without(known: KnownProbs, tokens: list[Hashable]) -> KnownProbs:
+    """Take tokens out of what is known."""
     taken = set(tokens)
-    return KnownLaw({t: prob for t, prob in law.probs.items() if t not in taken}, law.tail)
+    return KnownProbs({t: prob for t, prob in known.probs.items() if t not in taken}, known.tail)
 
 
-def _least_of_doubtful(target: KnownLaw, draft: KnownLaw, top: _Top) -> float:
+def _least_of_doubtful(target: KnownProbs, draft: KnownProbs, top: _Top) -> float:
     """Give the least that a token counts which may be in T or off it."""
     if top.doubtful is None:
         return 0.0

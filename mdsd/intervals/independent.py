@@ -19,7 +19,7 @@ from mdsd.drafts import IndependentDrafts
 from mdsd.drafts.independent import hit_of_independent, token_hits_of_independent
 from mdsd.errors import solver_errors
 from mdsd.intervals.draws import ends_with_replacement
-from mdsd.intervals.known import KnownLaw, overlap
+from mdsd.intervals.known import KnownProbs, overlap
 
 __all__ = ["ends_independent"]
 
@@ -31,7 +31,7 @@ search, which takes up to 20 times as long. Stopped anywhere, a search gives a v
 """
 
 
-def ends_independent(target: KnownLaw, drafts: Sequence[KnownLaw]) -> tuple[float, float]:
+def ends_independent(target: KnownProbs, drafts: Sequence[KnownProbs]) -> tuple[float, float]:
     """Give the ends of the interval for independent drafts."""
     if len(drafts) == 1:
         return ends_with_replacement(overlap(target, drafts[0]), 1)
@@ -49,7 +49,7 @@ class _Effort(TypedDict, total=False):
     max_iterations: int
 
 
-def _lower_end(target: KnownLaw, drafts: Sequence[KnownLaw], effort: _Effort) -> float:
+def _lower_end(target: KnownProbs, drafts: Sequence[KnownProbs], effort: _Effort) -> float:
     """Let the tails miss each other.
 
     What a draft does not know, it never proposes; what the target does not know, it never emits.
@@ -70,7 +70,7 @@ def _lower_end(target: KnownLaw, drafts: Sequence[KnownLaw], effort: _Effort) ->
     return bound.value - bound.gap
 
 
-def _upper_end(target: KnownLaw, drafts: Sequence[KnownLaw], effort: _Effort) -> float:
+def _upper_end(target: KnownProbs, drafts: Sequence[KnownProbs], effort: _Effort) -> float:
     """Let the tail of each draft count for every set that holds a token unknown to that draft.
 
     So counted, the chance to hit a set is at least that of any completion, and still submodular.

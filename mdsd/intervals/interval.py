@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mdsd._arguments import shown
 from mdsd.drafts import (
@@ -25,8 +25,10 @@ from mdsd.errors import (
 from mdsd.intervals.draws import ends_with_replacement, ends_without_replacement
 from mdsd.intervals.greedy import ends_greedy
 from mdsd.intervals.independent import ends_independent
-from mdsd.intervals.known import KnownLaw, check_same_tokens, overlap, read_law, require_tokens
+from mdsd.intervals.known import KnownProbs, check_same_tokens, overlap, read_known, require_tokens
 from solvers.certificates import certified_gap
+
+Token = TypeVar("Token", bound=Hashable)
 
 __all__ = ["AcceptanceInterval", "acceptance_interval"]
 
@@ -55,7 +57,11 @@ class AcceptanceInterval:
 
 
 def acceptance_interval(
-    target_logprobs: Any, draft_logprobs: Any, *, draft: Draft = "with_replacement", num_drafts: int
+    target_logprobs: Mapping[Token, float],
+    draft_logprobs: Mapping[Token, float] | Sequence[Mapping[Token, float]],
+    *,
+    draft: Draft = "with_replacement",
+    num_drafts: int,
 ) -> AcceptanceInterval:
     """Bound the acceptance bound alpha* from the log-probabilities of some tokens.
 
@@ -143,18 +149,18 @@ def acceptance_interval(
             f"draft is {kind.label!r}, which has no interval; those with one: {names}"
         )
     count = kind.check_count(num_drafts)
-    target = read_law(target_logprobs, "target_logprobs")
+    target = read_known(target_logprobs, "target_logprobs")
     if kind.one_model_each:
         drafts = _read_drafts(target, draft_logprobs, count)
     else:
-        drafts = [read_law(draft_logprobs, "draft_logprobs")]
+        drafts = [read_known(draft_logprobs, "draft_logprobs")]
         check_same_tokens(target, drafts[0], "draft_logprobs")
     if kind.distinct:
         require_tokens(drafts[0], "draft_logprobs", count, kind.draft_type.words)
     return _outward(*ends(target, drafts, count))
 
 
-_Ends = Callable[[KnownLaw, list[KnownLaw], int], tuple[float, float]]
+_Ends = Callable[[KnownProbs, list[KnownProbs], int], tuple[float, float]]
 
 _ENDS: dict[type[DraftDistribution], _Ends] = {
     WithReplacement: lambda p, qs, n: ends_with_replacement(overlap(p, qs[0]), n),
@@ -165,7 +171,7 @@ _ENDS: dict[type[DraftDistribution], _Ends] = {
 """What is known of each draft distribution when parts of its output distributions are not."""
 
 
-def _read_drafts(target: KnownLaw, draft_logprobs: Any, num_drafts: int) -> list[KnownLaw]:
+def _read_drafts(target: KnownProbs, draft_logprobs: Any, num_drafts: int) -> list[KnownProbs]:
     """Read one mapping for each independent draft."""
     try:
         several = not isinstance(draft_logprobs, (Mapping, str)) and len(draft_logprobs) > 0
@@ -184,7 +190,7 @@ def _read_drafts(target: KnownLaw, draft_logprobs: Any, num_drafts: int) -> list
     drafts = []
     for j, logprobs in enumerate(draft_logprobs):
         label = f"draft_logprobs[{j}]"
-        drafts.append(read_law(logprobs, label))
+        drafts.append(read_known(logprobs, label))
         check_same_tokens(target, drafts[-1], label)
     return drafts
 

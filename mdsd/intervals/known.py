@@ -1,4 +1,4 @@
-"""Laws of which some tokens are known: read from log-probabilities, and laid side by side."""
+"""Distributions known in part: read from log-probabilities, and laid side by side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mdsd._arguments import read_number, shown
 from mdsd._typing import FloatArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
-__all__ = ["KnownLaw", "Overlap", "check_same_tokens", "overlap", "read_law", "require_tokens"]
+__all__ = ["KnownProbs", "Overlap", "check_same_tokens", "overlap", "read_known", "require_tokens"]
 
 MASS_TOLERANCE = 1e-3
 """Most by which known probabilities may sum to more than 1: that of logs with three decimals."""
@@ -23,7 +23,7 @@ _ROUNDING = 4e-15
 
 
 @dataclass(frozen=True, eq=False)
-class KnownLaw:
+class KnownProbs:
     """Probabilities of some tokens, and the mass left for all others.
 
     Attributes
@@ -76,8 +76,8 @@ class Overlap:
     draft_tail_range: tuple[float, float]
 
 
-def read_law(logprobs: Any, name: str) -> KnownLaw:
-    """Read the known part of a law.
+def read_known(logprobs: Any, name: str) -> KnownProbs:
+    """Read the known part of a distribution.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def read_law(logprobs: Any, name: str) -> KnownLaw:
 
     Examples
     --------
-    >>> read_law({"yes": math.log(0.5), "no": math.log(0.25)}, "target_logprobs").tail
+    >>> read_known({"yes": math.log(0.5), "no": math.log(0.25)}, "target_logprobs").tail
     0.25
     """
     if not isinstance(logprobs, Mapping):
@@ -120,11 +120,11 @@ def read_law(logprobs: Any, name: str) -> KnownLaw:
             f"expected at most 1 within {MASS_TOLERANCE:g}"
         )
     if mass > 1.0:
-        return KnownLaw({token: prob / mass for token, prob in probs.items()}, 0.0)
-    return KnownLaw(probs, max(0.0, math.fsum([1.0, *(-prob for prob in probs.values())])))
+        return KnownProbs({token: prob / mass for token, prob in probs.items()}, 0.0)
+    return KnownProbs(probs, max(0.0, math.fsum([1.0, *(-prob for prob in probs.values())])))
 
 
-def check_same_tokens(target: KnownLaw, draft: KnownLaw, draft_name: str) -> None:
+def check_same_tokens(target: KnownProbs, draft: KnownProbs, draft_name: str) -> None:
     """Refuse token ids on one side and texts on the other, which have no token in common.
 
     Raises
@@ -147,7 +147,7 @@ def _kind(tokens: Iterable[Hashable]) -> str | None:
     return None
 
 
-def require_tokens(draft: KnownLaw, name: str, num_drafts: int, kind: str) -> None:
+def require_tokens(draft: KnownProbs, name: str, num_drafts: int, kind: str) -> None:
     """Refuse a draft that cannot have n tokens of positive probability.
 
     Raises
@@ -163,12 +163,13 @@ def require_tokens(draft: KnownLaw, name: str, num_drafts: int, kind: str) -> No
         )
 
 
-def overlap(target: KnownLaw, draft: KnownLaw) -> Overlap:
+def overlap(target: KnownProbs, draft: KnownProbs) -> Overlap:
     """Lay a target and a draft side by side.
 
     Examples
     --------
-    >>> found = overlap(KnownLaw({"a": 0.5, "b": 0.25}, 0.25), KnownLaw({"c": 0.5, "a": 0.5}, 0.0))
+    >>> target = KnownProbs({"a": 0.5, "b": 0.25}, 0.25)
+    >>> found = overlap(target, KnownProbs({"c": 0.5, "a": 0.5}, 0.0))
     >>> found.target.tolist(), found.draft.tolist(), found.target_only, found.draft_only.tolist()
     ([0.5], [0.5], 0.25, [0.5])
     """

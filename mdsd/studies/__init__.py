@@ -8,7 +8,7 @@ from mdsd.studies.capturing.summary import CaptureSummary
 from mdsd.studies.comparison import compare
 from mdsd.studies.grid import StudyRow, study
 from mdsd.studies.intervals import IntervalRow, interval
-from mdsd.studies.rows import BoundRow, CompareRow, Missing
+from mdsd.studies.study_rows import BoundRow, CompareRow, Missing
 
 __all__ = [
     "BoundRow",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
+from typing import Unpack
 
-from mdsd.datasets import Dataset
-from mdsd.studies.positions import Case, Progress, bound_value, check_progress, visits
-from mdsd.studies.rows import BoundRow, Tally
-from mdsd.studies.settings import Settings, bound_settings
+from mdsd.datasets import Dataset, Source
+from mdsd.drafts import Draft
+from mdsd.filters import CutOptions
+from mdsd.studies.cases import Progress, check_progress
+from mdsd.studies.means import all_rows, bound_rows
+from mdsd.studies.study_rows import BoundRow
+from mdsd.studies.study_settings import StudySettings, bound_settings, open_dataset
 
 __all__ = ["bound", "run_bound"]
 
@@ -17,13 +20,12 @@ def bound(
     dataset: Dataset,
     *,
     num_drafts: Iterable[int] = (2, 3, 4),
-    drafts: Iterable[str] | None = None,
+    drafts: Iterable[Draft] | None = None,
     draft_models: Iterable[str] | None = None,
     temperatures: Iterable[float] = (1.0,),
-    top_k: int | None = None,
-    top_p: float = 1.0,
     positions: int | None = None,
     progress: Progress | None = None,
+    **filters: Unpack[CutOptions],
 ) -> tuple[BoundRow, ...]:
     """Average the acceptance bounds of draft distributions over positions.
 
@@ -31,7 +33,7 @@ def bound(
     ----------
     dataset : Dataset
         From `mdsd.datasets.load` or `mdsd.datasets.read_npz`.
-    num_drafts, drafts, draft_models, temperatures, top_k, top_p, positions, progress
+    num_drafts, drafts, draft_models, temperatures, positions, progress, **filters
         As for `compare`.
 
     Returns
@@ -61,28 +63,28 @@ def bound(
     greedy           4 0.790
     """
     check_progress(progress)
+    source = open_dataset(dataset)
     settings = bound_settings(
-        dataset,
+        source,
         num_drafts=num_drafts,
         drafts=drafts,
         draft_models=draft_models,
         temperatures=temperatures,
-        top_k=top_k,
-        top_p=top_p,
         positions=positions,
+        **filters,
     )
-    return run_bound(dataset, settings, progress)
+    return run_bound(source, settings, progress)
 
 
 def run_bound(
-    dataset: Dataset, settings: Settings, progress: Progress | None = None
+    source: Source, settings: StudySettings, progress: Progress | None = None
 ) -> tuple[BoundRow, ...]:
     """Compute bounds as settings that were checked before say.
 
     Parameters
     ----------
-    dataset : Dataset
-    settings : Settings
+    source : Source
+    settings : StudySettings
         From `bound_settings`.
     progress : callable, optional
         Called with (steps done, all steps).
@@ -91,28 +93,4 @@ def run_bound(
     -------
     tuple of BoundRow
     """
-    tallies = {case: Tally("bound") for case in settings.cases}
-    drawable = dict.fromkeys(settings.cases, 0)
-    for visit in visits(dataset, settings, progress):
-        drawable[visit.case] += 1
-        tallies[visit.case].add(
-            partial(bound_value, visit, settings.search_tolerance),
-            position=visit.position,
-            tokens=visit.draft.vocab_size,
-        )
-    return tuple(_row(case, tallies[case], drawable[case]) for case in settings.cases)
-
-
-def _row(case: Case, tally: Tally, positions: int) -> BoundRow:
-    q10, q50, q90 = tally.quantiles((0.1, 0.5, 0.9))
-    return BoundRow(
-        **case.label,
-        bound=tally.mean,
-        bound_stderr=tally.stderr,
-        q10=q10,
-        q50=q50,
-        q90=q90,
-        positions=positions,
-        values=tally.values,
-        missing=() if tally.missing is None else (tally.missing,),
-    )
+    return all_rows(bound_rows, source, settings, progress)

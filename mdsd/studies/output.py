@@ -1,4 +1,4 @@
-"""Files of a study: JSON, CSV, and writing them whole or not at all."""
+"""Files of a study: tables, pictures, and writing them whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mdsd._files import destination, temporary_path
 from mdsd._version import __version__
 from mdsd.errors import InvalidArgumentError
-from mdsd.studies.rows import Row, columns, record
+from mdsd.studies.study_rows import Row, columns, record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = [
+    "PICTURES",
+    "TABLES",
     "check_writable",
+    "picture",
+    "table",
     "tables_to_json",
     "to_csv",
     "to_json",
@@ -28,6 +34,33 @@ __all__ = [
 ]
 
 Rows = Sequence[Row]
+
+TABLES = (".csv", ".json", ".parquet")
+"""Endings of files of rows."""
+
+PICTURES = (".png", ".svg", ".pdf")
+"""Endings of files of figures."""
+
+
+def table(ending: str, rows: Rows, settings: Mapping[str, Any], **more: Any) -> bytes:
+    """Write rows as the file of an ending of `TABLES`; settings stand in JSON only."""
+    if ending == ".json":
+        return f"{to_json(rows, settings, **more)}\n".encode()
+    return to_parquet(rows) if ending == ".parquet" else to_csv(rows).encode()
+
+
+def picture(ending: str, figure: Figure) -> bytes:
+    """Render a figure as the file of an ending of `PICTURES`: always the same bytes."""
+    import matplotlib as mpl
+
+    undated: dict[str, dict[str, Any]] = {
+        ".svg": {"Date": None},
+        ".pdf": {"CreationDate": None},
+    }
+    stream = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "mdsd"}):
+        figure.savefig(stream, format=ending[1:], metadata=undated.get(ending))
+    return stream.getvalue()
 
 
 def to_json(rows: Rows, settings: Mapping[str, Any], **more: Any) -> str:
@@ -63,7 +96,7 @@ def tables_to_json(tables: Mapping[str, Rows], settings: Mapping[str, Any], **mo
 def to_csv(rows: Rows) -> str:
     """Write rows as CSV with a header line; None becomes an empty field, a tuple its entries."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns(type(rows[0])), lineterminator="\n")
+    writer = csv.DictWriter(text, list(columns(type(rows[0]))), lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({name: _field(value) for name, value in record(row).items()})
@@ -71,18 +104,20 @@ def to_csv(rows: Rows) -> str:
 
 
 def to_parquet(rows: Rows) -> bytes:
-    """Write rows of words and numbers as a parquet file; None becomes null."""
+    """Write rows of words, numbers and lists of them as a parquet file; None becomes null."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    kinds |= {f"tuple[{name},": pa.list_(kind) for name, kind in kinds.items()}
     # By its field, as a column may have no number to tell.
-    types = {field.name: kinds.get(str(field.type).split()[0]) for field in fields(rows[0])}
     records = [record(row) for row in rows]
-    arrays = {name: pa.array([r[name] for r in records], types[name]) for name in records[0]}
-    table = pa.table(arrays)
+    arrays = {
+        name: pa.array([r[name] for r in records], kinds[kind.split()[0]])
+        for name, kind in columns(type(rows[0])).items()
+    }
     stream = io.BytesIO()
-    pq.write_table(table, stream)
+    pq.write_table(pa.table(arrays), stream)
     return stream.getvalue()
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from mdsd.studies.rows import BoundRow, CompareRow
-from mdsd.studies.tables import titled_groups
+from mdsd.studies.study_rows import BoundRow, CompareRow, StudiedRow
+from mdsd.studies.terminal import titled_groups
 from mdsd.verifiers import verifier_names
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ __all__ = [
     "legend",
     "panel_grid",
     "stable_names",
-    "to_png",
     "verifier_look",
 ]
 
@@ -71,6 +69,7 @@ def compare_figure(rows: Sequence[CompareRow]) -> Figure:
             axis.set_ylim(0.0, 1.03)
         figure.supxlabel("number of draft tokens n", fontsize=9)
         figure.supylabel("acceptance probability per step, mean over positions ± s.e.", fontsize=9)
+        _set_title(figure, "Acceptance of verifiers", rows)
         legend(figure, axes, ["bound", *names])
     return figure
 
@@ -103,15 +102,15 @@ def bound_figure(rows: Sequence[BoundRow]) -> Figure:
             "over positions: box from 25% to 75%, whiskers to 10% and 90%, line median, cross mean",
             fontsize=9,
         )
+        _set_title(figure, "Acceptance bounds", rows)
         legend(figure, axes, [f"n = {n}" for n in counts])
     return figure
 
 
-def to_png(figure: Figure) -> bytes:
-    """Render a figure as the bytes of a PNG file."""
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    return png.getvalue()
+def _set_title(figure: Figure, what: str, rows: Sequence[StudiedRow]) -> None:
+    """Say what is drawn, and of what; panels name models and filters."""
+    of = f"{rows[0].data}, seed {rows[0].seed}"
+    figure.suptitle(f"{what}\n{fill(of, int(figure.get_size_inches()[0] * 12))}", fontsize=9)
 
 
 def _has_numbers(rows: Sequence[CompareRow]) -> bool:

@@ -18,33 +18,14 @@ from mdsd.bounds import acceptance_bound
 from mdsd.drafts import DraftDistribution
 from mdsd.errors import InvalidTokenError, UnsupportedError
 from mdsd.testing._exact import chi_square_p_value, drafted_mass
+from mdsd.testing._failures import EXACT, FALSE_ALARM, CheckFailure, close, require
 from mdsd.testing._instances import Instance, instances
 from mdsd.verifiers import Plan, Verifier
 
-__all__ = ["CheckFailure", "check_plan", "check_verifier"]
-
-EXACT = 1e-12
-"""Tolerance of exact laws and rates."""
-
-FALSE_ALARM = 1e-6
-"""Probability that one sampling check fails for a right verifier; seeds are fixed."""
+__all__ = ["check_plan", "check_verifier"]
 
 _DRAWS = 4000
 _STEPS = 2000
-
-
-class CheckFailure(AssertionError):
-    """A verifier broke its contract; the message says where and by how much."""
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise CheckFailure(message)
-
-
-def _close(found: Any, expected: Any, tolerance: float, message: str) -> None:
-    distance = float(np.max(np.abs(np.asarray(found) - np.asarray(expected)), initial=0.0))
-    _require(distance <= tolerance, f"{message}: off by {distance:.3g}, allowed {tolerance:.3g}")
 
 
 def check_plan(plan: Plan, *, attains_bound: bool = False) -> None:
@@ -71,34 +52,34 @@ def check_plan(plan: Plan, *, attains_bound: bool = False) -> None:
     target = plan.target_probs
     ids, probs = plan.draft.tuple_arrays()
     laws = plan.output_law(ids)
-    _require(laws.shape == (len(ids), len(target)), f"output_law has shape {laws.shape}")
-    _require(bool((laws >= 0.0).all()), "output_law has a negative entry")
-    _close(laws.sum(axis=1), 1.0, EXACT, "output_law does not sum to 1")
-    _close(laws[:, target == 0.0], 0.0, 0.0, "output_law emits a token of target probability 0")
-    _close(probs @ laws, target, EXACT, "output_law summed over the tuples is not the target")
-    _close(plan.marginal_law(), target, EXACT, "marginal_law is not the target")
+    require(laws.shape == (len(ids), len(target)), f"output_law has shape {laws.shape}")
+    require(bool((laws >= 0.0).all()), "output_law has a negative entry")
+    close(laws.sum(axis=1), 1.0, EXACT, "output_law does not sum to 1")
+    close(laws[:, target == 0.0], 0.0, 0.0, "output_law emits a token of target probability 0")
+    close(probs @ laws, target, EXACT, "output_law summed over the tuples is not the target")
+    close(plan.marginal_law(), target, EXACT, "marginal_law is not the target")
 
     accepted = float(probs @ drafted_mass(laws, ids))
     rate, stderr, gap = plan.acceptance_rate, plan.acceptance_stderr, plan.gap
-    _require(0.0 <= rate <= 1.0 and stderr >= 0.0 and gap >= 0.0, "a rate, error or gap is off")
-    _require(
+    require(0.0 <= rate <= 1.0 and stderr >= 0.0 and gap >= 0.0, "a rate, error or gap is off")
+    require(
         rate - EXACT - 6.0 * stderr <= accepted <= rate + gap + EXACT + 6.0 * stderr,
         f"acceptance_rate is {rate!r} but enumeration gives {accepted!r}",
     )
     bound = acceptance_bound(target, plan.draft)
-    _require(
+    require(
         accepted <= bound.value + EXACT,
         f"acceptance {accepted!r} exceeds the bound {bound.value!r}",
     )
     if attains_bound:
         # What the search for the bound left open, the plan cannot be blamed for.
         least = bound.value - bound.gap - gap - EXACT
-        _require(accepted >= least, f"acceptance {accepted!r} misses {bound.value!r}")
+        require(accepted >= least, f"acceptance {accepted!r} misses {bound.value!r}")
 
     for edge in (0.0, float(np.nextafter(1.0, 0.0))):
         emitted = plan.verify_many(ids, uniforms=np.full((len(ids), plan.num_uniforms), edge))
         impossible = target[emitted.token_id] == 0.0
-        _require(not impossible.any(), f"uniforms of {edge!r} emit a token of probability 0")
+        require(not impossible.any(), f"uniforms of {edge!r} emit a token of probability 0")
 
 
 def check_verifier(verifier: Verifier, *, seed: int = 0, count: int = 24) -> None:
@@ -144,7 +125,7 @@ def check_verifier(verifier: Verifier, *, seed: int = 0, count: int = 24) -> Non
             supported += 1
             before = instance.target_probs.copy()
             plan = verifier.plan(instance.target_probs, instance.draft)
-            _require(before.tolist() == instance.target_probs.tolist(), "the target was modified")
+            require(before.tolist() == instance.target_probs.tolist(), "the target was modified")
             check_plan(plan, attains_bound=verifier.attains_bound)
             _check_uniforms(verifier, plan)
             _check_inputs(verifier, instance)
@@ -157,20 +138,20 @@ def check_verifier(verifier: Verifier, *, seed: int = 0, count: int = 24) -> Non
             raise CheckFailure(f"{verifier!r} on {instance.label}: {failure}") from None
         except Exception as error:  # whatever a stranger's code raises
             raise CheckFailure(f"{verifier!r} on {instance.label}: raised {error!r}") from error
-    _require(supported > 0, f"{verifier!r} supports none of the draft distributions tried")
+    require(supported > 0, f"{verifier!r} supports none of the draft distributions tried")
 
 
 def _check_refusal(verifier: Verifier, instance: Instance) -> None:
     try:
         verifier.plan(instance.target_probs, instance.draft)
     except UnsupportedError as error:
-        _require(instance.draft.name in str(error), "the refusal does not name the draft")
+        require(instance.draft.name in str(error), "the refusal does not name the draft")
     else:
         raise CheckFailure("plan() accepts a draft distribution that supports() denies")
 
 
 def _check_uniforms(verifier: Verifier, plan: Plan) -> None:
-    _require(
+    require(
         verifier.num_uniforms(plan.draft) == plan.num_uniforms,
         "num_uniforms of the verifier and of its plan differ",
     )
@@ -178,14 +159,14 @@ def _check_uniforms(verifier: Verifier, plan: Plan) -> None:
     uniforms = np.random.default_rng(7).random((20, plan.num_uniforms))
     together = plan.verify_many(drafts, uniforms=uniforms)
     alone = [plan.verify(row, uniforms=u) for row, u in zip(drafts, uniforms, strict=True)]
-    _require(
+    require(
         [v.token_id for v in alone] == together.token_id.tolist()
         and [v.accept_index for v in alone] == together.accept_index.tolist(),
         "verify and verify_many differ on the same uniforms",
     )
     first = plan.verify_many(drafts, 11)
     again = pickle.loads(pickle.dumps(plan)).verify_many(drafts, 11)
-    _require(
+    require(
         first.token_id.tolist() == again.token_id.tolist(),
         "the same seed gives another result from a pickled plan",
     )
@@ -207,13 +188,13 @@ def _check_inputs(verifier: Verifier, instance: Instance) -> None:
     for label, form in same.items():
         before = form.copy()
         law = verifier.plan(form, instance.draft).marginal_law()
-        _require(bool((form == before).all()), f"a {label} target was modified")
-        _require(law.tolist() == expected.tolist(), f"a {label} target gives another law")
+        require(bool((form == before).all()), f"a {label} target was modified")
+        require(law.tolist() == expected.tolist(), f"a {label} target gives another law")
     for dtype in (np.float32, np.float16):
         rounded = target.astype(dtype)
         exact = rounded.astype(np.float64) / rounded.astype(np.float64).sum()
         law = verifier.plan(rounded, instance.draft).marginal_law()
-        _close(law, exact, EXACT, f"a {np.dtype(dtype).name} target is not reproduced")
+        close(law, exact, EXACT, f"a {np.dtype(dtype).name} target is not reproduced")
 
 
 def _check_impossible(plan: Plan) -> None:
@@ -246,7 +227,7 @@ def _check_streams(plan: Plan) -> None:
         chi_square_p_value(counts, plan.target_probs),
         chi_square_p_value([hits, _STEPS - hits], np.array([rate, 1.0 - rate])),
     )
-    _require(
+    require(
         p_value > FALSE_ALARM,
         f"the same seed for drafting and verifying is not independent (p = {p_value:.2g})",
     )
@@ -259,10 +240,10 @@ def _check_sampling(plan: Plan, seed: int) -> None:
     seen = plan.verify_many(drafts, seed)
     matches = drafts == seen.token_id[:, np.newaxis]
     index = np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
-    _require(index.tolist() == seen.accept_index.tolist(), "accept_index is wrong")
+    require(index.tolist() == seen.accept_index.tolist(), "accept_index is wrong")
     counts = np.bincount(seen.token_id, minlength=vocab_size)
     p_value = chi_square_p_value(counts, plan.target_probs)
-    _require(p_value > FALSE_ALARM, f"emitted tokens do not follow the target (p = {p_value:.2g})")
+    require(p_value > FALSE_ALARM, f"emitted tokens do not follow the target (p = {p_value:.2g})")
 
     fixed = np.tile(drafts[0], (_DRAWS, 1))
     emitted = plan.verify_many(fixed, seed + 1).token_id
@@ -271,7 +252,7 @@ def _check_sampling(plan: Plan, seed: int) -> None:
     p_value = chi_square_p_value(
         np.bincount(emitted, minlength=vocab_size), np.where(law < 1e-14, 0.0, law)
     )
-    _require(p_value > FALSE_ALARM, f"verify does not follow output_law (p = {p_value:.2g})")
+    require(p_value > FALSE_ALARM, f"verify does not follow output_law (p = {p_value:.2g})")
 
 
 def _check_relabelling(verifier: Verifier, instance: Instance, seed: int) -> None:
@@ -285,10 +266,10 @@ def _check_relabelling(verifier: Verifier, instance: Instance, seed: int) -> Non
     if not plan.canonical:
         slack = 1e-9 + max(plan.gap, relabelled.gap)
         distance = abs(plan.acceptance_rate - relabelled.acceptance_rate)
-        _require(distance <= slack, "relabelling tokens changes the acceptance rate")
+        require(distance <= slack, "relabelling tokens changes the acceptance rate")
         return
     before, after = plan.output_law(ids), relabelled.output_law(label[ids])
-    _close(after[:, label], before, 1e-9, "relabelling tokens does not relabel the law")
+    close(after[:, label], before, 1e-9, "relabelling tokens does not relabel the law")
 
 
 def _relabelled(draft: Any, label: IntArray) -> DraftDistribution:

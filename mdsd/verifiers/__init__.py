@@ -12,3 +12,7 @@ from mdsd.verifiers.registry import get_verifier, verifier_names
 
 __all__ = ["Plan", "Verification", "Verifier", "get_verifier", "verifier_names"]
 __all__ += built_in.__all__
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 
@@ -43,25 +44,33 @@ class SuccessiveRRSPlan(SequentialPlan):
         self.num_tests = draft.num_drafts
         self._paths, self._seed = paths, seed
 
-    def _laws(self, ids: IntArray, count: int) -> list[FloatArray]:
-        """Law of each of the first drafts of a tuple, given those before it."""
+    def _draft_probs(self, ids: IntArray, count: int) -> list[FloatArray]:
+        """Distribution of each of the first drafts of a tuple, given those before it."""
         return [self.draft.next_probs(ids[:k]) for k in range(count)]
 
     def _rule(self, ids: IntArray) -> Tests:
-        return rrs_tests(self.target_probs, self._laws(ids, self.num_tests))
+        return rrs_tests(self.target_probs, self._draft_probs(ids, self.num_tests))
+
+    def _of_each(self, ids: IntArray, ask: Callable[[IntArray], FloatArray]) -> FloatArray:
+        """Ask about each row of ids, once about those that are equal."""
+        tuples, place = np.unique(ids, axis=0, return_inverse=True)
+        return np.array([ask(row) for row in tuples])[place.ravel()]
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         places = np.arange(self.num_tests)
-        found = [np.stack(self._rule(row).chances)[places, row] for row in ids]
-        return np.stack(found) if found else np.empty(ids.shape), ids
+        chances = self._of_each(ids, lambda row: np.stack(self._rule(row).chances)[places, row])
+        return chances.reshape(ids.shape), ids
 
     def _residual_masses(self, ids: IntArray) -> FloatArray:
-        return np.stack([self._rule(row).residual for row in ids])
+        return self._of_each(ids, lambda row: self._rule(row).residual)
 
     def _draw_residual(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        pairs = zip(ids, uniforms, strict=True)
-        drawn = [draw_tokens(self._rule(row).residual, u) for row, u in pairs]
-        return np.array(drawn, dtype=np.int64)
+        tuples, place = np.unique(ids, axis=0, return_inverse=True)
+        drawn = np.empty(len(ids), dtype=np.int64)
+        for k, row in enumerate(tuples):
+            own = place.ravel() == k
+            drawn[own] = draw_tokens(self._rule(row).residual, uniforms[own])
+        return drawn
 
     @cached_property
     def _rate(self) -> tuple[float, float]:
@@ -98,8 +107,8 @@ class SuccessiveRRSPlan(SequentialPlan):
         """
         path = np.empty(self.num_tests, dtype=np.int64)
         for k in range(self.num_tests):
-            laws = self._laws(path, k + 1)
-            chances, residual = rrs_tests(self.target_probs, laws)
-            rejected = laws[k] * (1.0 - chances[k])
-            path[k] = int((rejected if rejected.any() else laws[k]).argmax())
-        return closing_law(*accepted_and_rejected(laws, chances), residual)
+            drafted = self._draft_probs(path, k + 1)
+            chances, residual = rrs_tests(self.target_probs, drafted)
+            rejected = drafted[k] * (1.0 - chances[k])
+            path[k] = int((rejected if rejected.any() else drafted[k]).argmax())
+        return closing_law(*accepted_and_rejected(drafted, chances), residual)

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import check_probs, check_same_vocab
@@ -37,9 +38,11 @@ __all__ = [
     "residual_or_target",
 ]
 
+_Ids = TypeVar("_Ids", int, IntArray)
+
 
 @dataclass(frozen=True, eq=False)
-class Verification:
+class Verification(Generic[_Ids]):
     """Outcome of one verification, or of a batch of them.
 
     Attributes
@@ -60,8 +63,8 @@ class Verification:
     Verification(token_id=array([2, 1]), accept_index=array([1, 0]))
     """
 
-    token_id: Any
-    accept_index: Any
+    token_id: _Ids
+    accept_index: _Ids
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Verification):
@@ -159,8 +162,12 @@ class Plan(FrozenArrays, ABC):
         """Law of the emitted token, (B, V), for each row of checked ids (B, n)."""
 
     def verify(
-        self, draft_token_ids: Any, rng: RandomSource = None, *, uniforms: Any = None
-    ) -> Verification:
+        self,
+        draft_token_ids: ArrayLike,
+        rng: RandomSource = None,
+        *,
+        uniforms: ArrayLike | None = None,
+    ) -> Verification[int]:
         """Verify the drafts of one step.
 
         Parameters
@@ -190,8 +197,12 @@ class Plan(FrozenArrays, ABC):
         return Verification(token, drafts.index(token) if token in drafts else -1)
 
     def verify_many(
-        self, draft_token_ids: Any, rng: RandomSource = None, *, uniforms: Any = None
-    ) -> Verification:
+        self,
+        draft_token_ids: ArrayLike,
+        rng: RandomSource = None,
+        *,
+        uniforms: ArrayLike | None = None,
+    ) -> Verification[IntArray]:
         """Verify the drafts of many independent steps at the same position.
 
         Parameters
@@ -218,7 +229,7 @@ class Plan(FrozenArrays, ABC):
         tokens = self._emit(ids, numbers)
         return Verification(tokens, accept_index(ids, tokens))
 
-    def output_law(self, draft_token_ids: Any) -> FloatArray:
+    def output_law(self, draft_token_ids: ArrayLike) -> FloatArray:
         """Exact law of the emitted token given the drafts.
 
         Parameters
@@ -240,7 +251,7 @@ class Plan(FrozenArrays, ABC):
         law = self._law(ids.reshape(-1, self.draft.num_drafts))
         return law.reshape(*ids.shape[:-1], self.draft.vocab_size)
 
-    def _checked_ids(self, draft_token_ids: Any, *, ndim: int | None) -> IntArray:
+    def _checked_ids(self, draft_token_ids: ArrayLike, *, ndim: int | None) -> IntArray:
         ids = check_token_ids(
             draft_token_ids,
             num_drafts=self.draft.num_drafts,
@@ -250,7 +261,9 @@ class Plan(FrozenArrays, ABC):
         refuse_impossible(ids, self.draft.is_possible(ids), self.draft.name)
         return ids
 
-    def _numbers(self, rng: RandomSource, uniforms: Any, batch: tuple[int, ...]) -> FloatArray:
+    def _numbers(
+        self, rng: RandomSource, uniforms: ArrayLike | None, batch: tuple[int, ...]
+    ) -> FloatArray:
         return read_uniforms(rng, uniforms, (*batch, self.num_uniforms))
 
     def __repr__(self) -> str:
@@ -498,13 +511,13 @@ class Verifier(ABC):
             return ", ".join(kind.name for kind in draft_types() if kind.successive)
         return ", ".join(kind.name for kind in self.draft_types)
 
-    def plan(self, target_probs: Any, draft: DraftDistribution) -> Plan:
+    def plan(self, target_probs: ArrayLike, draft: DraftDistribution) -> Plan:
         """Do all work that does not depend on the drawn tokens.
 
         Parameters
         ----------
         target_probs : array_like, shape (V,)
-            Law of the next token under the target model.
+            Distribution of the next token under the target model.
         draft : DraftDistribution
             Law the drafts are drawn from.
 

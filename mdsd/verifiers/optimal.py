@@ -1,4 +1,4 @@
-"""The optimal verifier: the best construction known for each draft distribution."""
+"""The optimal verifier: the best one known for each draft distribution."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ DRAFTS: dict[str, mdsd.DraftDistribution] = {
     "GreedyDraft": mdsd.GreedyDraft(Q, 2),
     "SpecHubDraft": mdsd.SpecHubDraft(Q),
     "TopKDraft": mdsd.TopKDraft(Q, 2),
+    "HybridDraft": mdsd.HybridDraft(Q, 2, 1),
     "ExplicitDraft": mdsd.ExplicitDraft([[0, 1], [2, 1]], [0.25, 0.75], vocab_size=3),
 }
 PLANS: dict[str, mdsd.Plan] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 
 import mdsd
+from mdsd import filters
 
 from ..verifiers import NAMES
 from .calls import DRAFTS
 
-CHECKED = "given by the library: called with arrays that were checked before"
+CHECKED = "given by the library: called with what was checked before"
 RECORD = "a record that the library fills in; nobody else has to make one"
 ANY_OBJECT = "any object is a fair question; the answer is False"
 ABSTRACT = "abstract: the classes derived from it are covered"
@@ -33,7 +35,30 @@ EXEMPT: dict[tuple[str, str], str] = {
     **{(f"{name}.prefix_order", "target_probs"): CHECKED for name in DRAFT_CLASSES},
     **{(f"{name}.best_prefix", "target_probs"): CHECKED for name in DRAFT_CLASSES},
     **{(f"{name}.grouped_laws", "target_probs"): CHECKED for name in DRAFT_CLASSES},
+    **{
+        (f"{name}.{method}", parameter): CHECKED  # by the methods of `DraftKind`, which call them
+        for name in DRAFT_CLASSES
+        for method, parameters in {
+            "check_options": ("options",),
+            "example_kinds": ("num_drafts",),
+            "from_probs_at_most": ("draft_probs", "num_drafts", "options"),
+            "num_certain": ("num_drafts", "options"),
+            "refusal": ("num_drafts", "options"),
+        }.items()
+        for parameter in parameters
+    },
+    ("DraftKind.make_at_most", "draft_probs"): CHECKED,
+    ("DraftKind.drawable", "draft_probs"): CHECKED,
     **{(f"{name}.supports", "draft"): ANY_OBJECT for name in VERIFIER_CLASSES},
+    **{
+        (f"DraftDistribution.{method}", parameter): ABSTRACT
+        for method, parameters in {
+            "from_probs": ("draft_probs", "num_drafts", "options"),
+            "kind": ("options",),
+            "next_probs": ("drafted",),
+        }.items()
+        for parameter in parameters
+    },
     ("DraftDistribution.hit_probs", "order"): ABSTRACT,
     ("DraftDistribution.sample", "rng"): ABSTRACT,
     ("DraftDistribution.sample", "size"): ABSTRACT,
@@ -55,6 +80,7 @@ RECORDS = (
     "AcceptanceBound",
     "AcceptanceInterval",
     "BatchVerification",
+    "DraftKind",
     "Verification",
     "analysis.AcceptRule",
     "analysis.AcceptanceAssessment",
@@ -106,9 +132,17 @@ def public_parameters() -> Iterator[tuple[str, str]]:
                 if not method.startswith("_"):
                     found[f"{name}.{method}"] = inspect.signature(function)
         for call, signature in found.items():
-            yield from (
-                (call, parameter) for parameter in signature.parameters if parameter != "self"
-            )
+            for parameter in signature.parameters.values():
+                if parameter.name != "self":
+                    yield from ((call, each) for each in spelled_out(parameter))
+
+
+def spelled_out(parameter: inspect.Parameter) -> tuple[str, ...]:
+    """Names under which an argument is given: each key too, of keyword arguments that are typed."""
+    keys = re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation))
+    if keys is None:
+        return (parameter.name,)
+    return parameter.name, *getattr(filters, keys[1]).__annotations__
 
 
 PUBLIC = list(dict.fromkeys(public_parameters()))
@@ -143,6 +177,13 @@ def test_rows_left_out_are_noticed(module):
 
 def test_an_argument_that_is_new_is_noticed():
     assert not is_settled("acceptance_bound", "unheard_of", COVERED)
+
+
+def test_a_filter_that_is_new_is_noticed(monkeypatch):
+    annotations = {**filters.FilterOptions.__annotations__, "min_p": float}
+    monkeypatch.setattr(filters.FilterOptions, "__annotations__", annotations)
+    unsettled = {part for part in public_parameters() if not is_settled(*part, COVERED)}
+    assert ("decoding.generate", "min_p") in unsettled
 
 
 def test_no_row_is_about_something_else():

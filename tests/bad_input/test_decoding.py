@@ -111,6 +111,16 @@ def decoding_rows() -> Iterator[list[Row]]:
             values,
         )
 
+    unknown: Values = {"typo": ("topp", "'topp'", "'top_p'"), "other": ("min_p", "'min_p'")}
+    yield rows(
+        "decoding.generate",
+        "filters",
+        lambda name: decoding.generate(**good, **{name: 0.9}),
+        InvalidArgumentError,
+        unknown,
+        named="filter",
+    )
+
     biased = decoding.BiasedVerification
     refused = InvalidArgumentError
     yield rows("decoding.BiasedVerification", "epsilon", biased, refused, TOLERANCES)

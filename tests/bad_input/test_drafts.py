@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,20 +33,30 @@ from .values import (
 
 
 def draft_rows() -> Iterator[list[Row]]:
-    for kind in ("WithReplacement", "WithoutReplacement", "GreedyDraft", "TopKDraft"):
-        make = getattr(mdsd, kind)
+    makers = {
+        **{kind: getattr(mdsd, kind) for kind in ("WithReplacement", "WithoutReplacement")},
+        **{kind: getattr(mdsd, kind) for kind in ("GreedyDraft", "TopKDraft")},
+        "HybridDraft": partial(mdsd.HybridDraft, num_top=1),
+    }
+    for kind, make in makers.items():
         # Without replacement a count beyond all bounds is a lack of tokens.
         counts = {k: v for k, v in COUNTS.items() if make is mdsd.WithReplacement or k != BEYOND}
         yield rows(kind, "draft_probs", lambda q, m=make: m(q, 2), InvalidDistributionError, PROBS)
         yield rows(kind, "num_drafts", lambda n, m=make: m(Q, n), InvalidArgumentError, counts)
     yield rows("SpecHubDraft", "draft_probs", mdsd.SpecHubDraft, InvalidDistributionError, PROBS)
     few = {"too_few": ([1.0, 0.0, 0.0], "1 token", "2")}
-    for kind in ("WithoutReplacement", "GreedyDraft", "TopKDraft"):
-        make = getattr(mdsd, kind)
+    del makers["WithReplacement"]
+    for kind, make in makers.items():
         yield rows(kind, "draft_probs", lambda q, m=make: m(q, 2), InvalidDistributionError, few)
         more = {"too_many": (4, "3", "4")}
         yield rows(kind, "num_drafts", lambda n, m=make: m(Q, n), InvalidDistributionError, more)
     yield rows("SpecHubDraft", "draft_probs", mdsd.SpecHubDraft, InvalidDistributionError, few)
+
+    tops = {k: v for k, v in COUNTS.items() if k not in ("0", BEYOND)}
+    hybrid = partial(mdsd.HybridDraft, Q, 2)
+    yield rows("HybridDraft", "num_top", hybrid, InvalidArgumentError, tops)
+    above: Values = {"more_than_drafts": (3, "2", "3 most likely")}
+    yield rows("HybridDraft", "num_top", hybrid, InvalidArgumentError, above, named="num_drafts")
 
     second = {
         kind: ([Q, value], "draft_probs[1]", *words) for kind, (value, *words) in PROBS.items()

@@ -11,7 +11,19 @@ import mdsd
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 from .rows import Row, Values, rows
-from .values import INF, NAN, NOT_NUMBERS, PROBS, TEMPERATURES, TOP_KS, TOP_PS, NotConvertible, P, Q
+from .values import (
+    INF,
+    NAN,
+    NOT_NUMBERS,
+    PROBS,
+    TEMPERATURES,
+    TOP_KS,
+    TOP_PS,
+    NotConvertible,
+    P,
+    Q,
+    names,
+)
 
 
 def filter_rows() -> Iterator[list[Row]]:
@@ -93,6 +105,29 @@ def filter_rows() -> Iterator[list[Row]]:
                 InvalidArgumentError,
                 bad,
             )
+    filters = mdsd.Filters()
+    for option, bad in (("temperature", TEMPERATURES), ("top_k", TOP_KS), ("top_p", TOP_PS)):
+        yield rows(
+            "Filters", option, lambda v, o=option: mdsd.Filters(**{o: v}), InvalidArgumentError, bad
+        )
+    for call, name, bad in (("of_logits", "logits", logits), ("of_probs", "probs", probs)):
+        run = getattr(filters, call)
+        yield rows(f"Filters.{call}", name, run, InvalidDistributionError, bad)
+        yield rows(
+            "Filters.of_table",
+            "table",
+            lambda table, kind=name: filters.of_table(table, kind),
+            InvalidDistributionError,
+            {f"{name}_{k}": v for k, v in bad.items()},
+            named=name,
+        )
+    yield rows(
+        "Filters.of_table",
+        "kind",
+        lambda kind: filters.of_table(np.array(P), kind),
+        InvalidArgumentError,
+        names("", "scores", logit="logits", prob="probs"),
+    )
 
 
 ROWS = [row for made in filter_rows() for row in made]

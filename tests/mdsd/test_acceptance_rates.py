@@ -189,7 +189,7 @@ def test_types_are_those_of_plans(verifier, draft, n, dtypes):
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
 def test_rates_at_positions_of_a_model(verifier, draft, n, temperature):
     data = mdsd.datasets.load("smollm2")
-    logits = data.target_logits[:12], data.draft_logits["drop2"][:12]
+    logits = data.target_table[:12], data.draft_tables["drop2"][:12]
     targets, drafted = (mdsd.probs_from_logits(x, temperature=temperature) for x in logits)
     laws = [DRAFTS[draft](q, n) for q in drafted]
     found = assert_rates_are_those_of_plans(

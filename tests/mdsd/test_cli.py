@@ -17,6 +17,7 @@ import pytest
 from click.testing import Result
 
 import mdsd
+from mdsd.filters import FILTER_COLUMNS
 
 from .. import commands
 from ..commands import PACKAGES, assert_refused
@@ -30,11 +31,16 @@ CASES = {
     for case in json.loads((ROOT / "tests/cases/cases.json").read_text(encoding="utf-8"))
     if case["kind"] == "cli"
 }
-COMPARE_KEYS = [
+KEYS = [
+    "data",
     "draft_model",
     "draft",
     "num_drafts",
-    "temperature",
+    *FILTER_COLUMNS,
+    "seed",
+]
+COMPARE_KEYS = [
+    *KEYS,
     "verifier",
     "acceptance",
     "stderr",
@@ -43,7 +49,7 @@ COMPARE_KEYS = [
     "share_of_bound",
     "positions",
 ]
-BOUND_KEYS = [*COMPARE_KEYS[:4], "bound", "bound_stderr", "q10", "q50", "q90", "positions"]
+BOUND_KEYS = [*KEYS, "bound", "bound_stderr", "q10", "q50", "q90", "positions"]
 
 
 def numbers(value: Any) -> Any:
@@ -236,6 +242,40 @@ def test_csv_holds_what_json_holds(small, command):
     ]
 
 
+@pytest.mark.parametrize("command", ["compare", "bound"])
+def test_parquet_holds_what_json_holds(small, command):
+    import pyarrow.parquet as pq
+
+    options = "--num-drafts 2,3 --temperature 1,0 --top-p 0.9 --seed 3"
+    rows = rows_of(f"mdsd {command} data.npz {options} --json")
+    call(f"mdsd {command} data.npz {options} --output out.parquet")
+    assert pq.read_table("out.parquet").to_pylist() == rows
+
+
+@pytest.mark.parametrize("command", ["compare", "bound"])
+def test_outputs_say_what_they_are_of(small, command):
+    call_ = f"mdsd {command} data.npz --num-drafts 2 --temperature 0.5 --top-p 0.9 --top-k 2"
+    (heading, *_) = call(f"{call_} --seed 3").stdout.splitlines()
+    assert heading == "data.npz, draft_0, temperature 0.5, top-k 2, top-p 0.9, seed 3"
+    for row in rows_of(f"{call_} --seed 3 --json"):
+        assert (row["data"], row["draft_model"], row["seed"]) == ("data.npz", "draft_0", 3)
+        assert [row[name] for name in FILTER_COLUMNS[:3]] == [0.5, 2, 0.9]
+
+
+@pytest.mark.parametrize("command", ["compare", "bound"])
+@pytest.mark.parametrize(
+    ("ending", "start"), [(".svg", b"<?xml"), (".pdf", b"%PDF")], ids=["svg", "pdf"]
+)
+def test_pictures_of_other_kinds_are_the_same_twice(small, command, ending, start):
+    for name in ("one", "two"):
+        call(f"mdsd {command} data.npz --num-drafts 2 --seed 5 --plot {name}{ending}")
+    one, two = (Path(f"{name}{ending}").read_bytes() for name in ("one", "two"))
+    assert one.startswith(start)
+    assert one == two
+    if ending == ".svg":  # its words are paths, each under a comment
+        assert b"<!-- data.npz, seed 5 -->" in one
+
+
 def test_json_file_is_what_is_printed(small):
     printed = call("mdsd bound data.npz --json --output out.json").stdout
     assert Path("out.json").read_text(encoding="utf-8") == printed
@@ -279,7 +319,7 @@ def test_not_computed_is_null(no_search):
     rows = rows_of("mdsd compare --positions 1 --num-drafts 2 --draft independent --json")
     optimal = next(row for row in rows if row["verifier"] == "optimal")
     assert optimal["draft_model"] == "drop2+drop3"
-    assert [optimal[key] for key in COMPARE_KEYS[5:]] == [None] * 5 + [1]
+    assert [optimal[key] for key in COMPARE_KEYS[len(KEYS) + 1 :]] == [None] * 5 + [1]
     rrs = next(row for row in rows if row["verifier"] == "rrs")
     assert 0.0 < rrs["acceptance"] <= 1.0
     assert (rrs["bound"], rrs["share_of_bound"]) == (None, None)
@@ -316,7 +356,13 @@ def test_no_number_is_cut_off():
 
 def test_compare_table_names_everything(small):
     text = call("mdsd compare data.npz --num-drafts 2").stdout
-    words = ["draft_0, temperature 1", "with_replacement", "kseq", "0.9000 ± 0.0400", "93.1%"]
+    words = [
+        "data.npz, draft_0, temperature 1, seed 0",
+        "with_replacement",
+        "kseq",
+        "0.9000 ± 0.0400",
+        "93.1%",
+    ]
     assert [word for word in words if word not in text] == []
 
 
@@ -337,7 +383,7 @@ def test_table_says_which_positions_were_left_out():
 def test_markup_in_a_name_is_shown_as_it_is():
     arrays = SMALL | {"draft_probs": [SMALL["draft_probs"]]}
     np.savez("data.npz", draft_names=np.array(["[red]x"]), **arrays)
-    assert "[red]x, temperature 1" in call("mdsd bound data.npz").stdout
+    assert "data.npz, [red]x, temperature 1, seed 0" in call("mdsd bound data.npz").stdout
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -368,10 +414,10 @@ def test_verifiers_are_listed(name):
         ("compare nothere.npz", ["nothere.npz", "No such file"]),
         ("compare .", ["is a directory without capture.json"]),
         (f"compare {'x' * 300}", ["data set is"]),
-        ("compare --output out.txt", ["out.txt", ".csv or .json"]),
+        ("compare --output out.txt", ["out.txt", ".csv or .json or .parquet"]),
         ("compare --output gone/out.csv", ["gone/out.csv", "No such file"]),
         (f"compare --output {'x' * 300}.csv", ["cannot be written"]),
-        ("bound --plot out.pdf", ["out.pdf", ".png"]),
+        ("bound --plot out.gif", ["out.gif", ".png or .svg or .pdf"]),
         ("bound --plot gone/out.png", ["gone/out.png", "No such file"]),
         ("bound --verifier rrs", ["--verifier"]),
         ("bound --bogus", ["--bogus"]),

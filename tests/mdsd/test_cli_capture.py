@@ -120,7 +120,7 @@ def test_the_whole_vocabulary(folder, top_k):
     assert json.loads((folder / "out/capture.json").read_text())["top_k"] is None
     prefix = list(encoded(TEXTS[0]))[:3]
     for logprobs, law in zip(
-        (data.target_logits, *data.draft_logits.values()), laws(prefix), strict=True
+        (data.target_table, *data.draft_tables.values()), laws(prefix), strict=True
     ):
         np.testing.assert_allclose(logprobs[2], np.log(law), rtol=1e-6)
     assert data.target_kept_mass == pytest.approx(1.0, abs=1e-12)
@@ -193,7 +193,7 @@ def test_closing_lines_are_about_the_capture(folder):
     lines = printed(call(f"{SMALL} --positions-per-shard 4")).splitlines()
     data = read_capture(folder / "out")
     overlap = np.minimum(
-        np.exp(data.target_logits), np.exp(data.draft_logits["embedded 2-gram"])
+        np.exp(data.target_table), np.exp(data.draft_tables["embedded 2-gram"])
     ).sum(axis=1)
     size = sum(len(shard) for name, shard in content(folder / "out").items() if "shard" in name)
     shards = -(-data.num_positions // 4)

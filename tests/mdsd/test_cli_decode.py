@@ -118,6 +118,7 @@ def test_json_has_the_documented_keys():
         "temperature": 1.0,
         "top_k": None,
         "top_p": 1.0,
+        "min_p": 0.0,
         "seeds": [3],
     }
     (row,) = report["rows"]
@@ -175,7 +176,7 @@ def test_files_hold_what_is_printed(ending):
 def test_text_comes_before_the_run_is_over():
     """Pieces reach standard output one by one, not in one piece at the end."""
     code = (
-        "import sys, mdsd.cli as cli; pieces = []; cli._stream = pieces.append\n"
+        "import sys, mdsd.cli._commands as cli; pieces = []; cli._stream = pieces.append\n"
         "try: cli.main(['decode', '--max-new-tokens', '30'])\n"
         "finally: print(len(pieces), file=sys.stderr)"
     )

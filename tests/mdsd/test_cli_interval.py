@@ -12,7 +12,7 @@ from click.testing import Result
 
 import mdsd
 from mdsd import datasets, studies
-from mdsd.studies.rows import columns, record
+from mdsd.studies.study_rows import columns, record
 
 from .. import commands
 from ..commands import assert_refused

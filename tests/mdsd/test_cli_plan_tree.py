@@ -76,6 +76,7 @@ def test_measured_acceptance_can_be_given_again(folder):
         "temperature": 1.0,
         "top_k": None,
         "top_p": 1.0,
+        "min_p": 0.0,
         "seed": 2,
     }
     assert len(measured["acceptance_by_rank"]) == len(measured["acceptance_stderr"]) == 3
@@ -147,8 +148,8 @@ def test_a_tree_of_nothing():
         ("--acceptance 0.5 smollm2", ["acceptance and DATA"]),
         ("--acceptance 0.5 --ranks 3", ["acceptance and ranks"]),
         ("--acceptance 0.5 --temperature 1", ["acceptance and temperature"]),
-        ("--acceptance 0.5 --output tree.txt", ["tree.txt", ".csv or .json"]),
-        ("--acceptance 0.5 --plot tree.pdf", ["tree.pdf", ".png"]),
+        ("--acceptance 0.5 --output tree.txt", ["tree.txt", ".csv or .json or .parquet"]),
+        ("--acceptance 0.5 --plot tree.gif", ["tree.gif", ".png or .svg or .pdf"]),
         ("--acceptance 0.5 --output tree.csv --plot gone/tree.png", ["gone/tree.png"]),
         ("--ranks 0", ["ranks is 0"]),
         ("--draft greedy", ["greedy"]),

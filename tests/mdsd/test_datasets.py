@@ -33,8 +33,8 @@ def smollm2() -> Dataset:
 def side(request: pytest.FixtureRequest, smollm2: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Log-probabilities (N, K) and kept masses (N,) of the target or of one draft."""
     if request.param == "target":
-        return smollm2.target_logits, smollm2.target_kept_mass
-    return smollm2.draft_logits[request.param], smollm2.draft_kept_mass[request.param]
+        return smollm2.target_table, smollm2.target_kept_mass
+    return smollm2.draft_tables[request.param], smollm2.draft_kept_mass[request.param]
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_every_name_loads():
 def test_smollm2_has_many_positions_and_drafts(smollm2):
     assert smollm2.num_positions == 144
     assert smollm2.vocab_size == 3173
-    assert list(smollm2.draft_logits) == list(smollm2.draft_kept_mass) == SIDES[1:]
+    assert list(smollm2.draft_tables) == list(smollm2.draft_kept_mass) == SIDES[1:]
     assert (smollm2.target_kind, smollm2.draft_kind) == ("logits", "logits")
 
 
@@ -104,10 +104,10 @@ def test_smollm2_token_ids_are_unique_in_a_row(smollm2):
 
 
 def test_smollm2_drafts_differ_in_quality(smollm2):
-    target = np.exp(smollm2.target_logits)
+    target = np.exp(smollm2.target_table)
     overlap = {
         name: float(np.minimum(target, np.exp(logits)).sum(axis=1).mean())
-        for name, logits in smollm2.draft_logits.items()
+        for name, logits in smollm2.draft_tables.items()
     }
     # Over the union only, so a little below the overlap over the vocabulary.
     assert overlap == pytest.approx(smollm2.provenance["mean_overlap"], abs=0.01)
@@ -133,7 +133,7 @@ def test_dataset_is_frozen(smollm2):
 
 def test_draft_mapping_is_read_only(smollm2):
     with pytest.raises(TypeError):
-        smollm2.draft_logits["mine"] = smollm2.target_logits
+        smollm2.draft_tables["mine"] = smollm2.target_table
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_single_draft(save):
     data = datasets.read_npz(save(target_probs=P, draft_probs=Q))
     assert (data.name, data.num_positions, data.vocab_size) == ("data", 2, 3)
     assert (data.target_kind, data.draft_kind) == ("probs", "probs")
-    assert list(data.draft_logits) == ["draft_0"]
-    np.testing.assert_allclose(data.target_logits, P, rtol=1e-15)
-    np.testing.assert_allclose(data.draft_logits["draft_0"], Q, rtol=1e-15)
+    assert list(data.draft_tables) == ["draft_0"]
+    np.testing.assert_allclose(data.target_table, P, rtol=1e-15)
+    np.testing.assert_allclose(data.draft_tables["draft_0"], Q, rtol=1e-15)
     np.testing.assert_array_equal(data.token_ids, [[0, 1, 2], [0, 1, 2]])
     np.testing.assert_array_equal(data.target_kept_mass, [1.0, 1.0])
     np.testing.assert_array_equal(data.draft_kept_mass["draft_0"], [1.0, 1.0])
@@ -171,15 +171,15 @@ def test_several_drafts_of_another_kind(save):
     drafts = np.log(np.stack([Q, P]))
     data = datasets.read_npz(str(save(target_probs=P, draft_logits=drafts, more=[None])))
     assert (data.target_kind, data.draft_kind) == ("probs", "logits")
-    assert list(data.draft_logits) == ["draft_0", "draft_1"]
-    np.testing.assert_array_equal(data.draft_logits["draft_1"], drafts[1])
+    assert list(data.draft_tables) == ["draft_0", "draft_1"]
+    np.testing.assert_array_equal(data.draft_tables["draft_1"], drafts[1])
 
 
 def test_user_arrays_are_read_only(save):
     data = datasets.read_npz(save(target_logits=P, draft_probs=Q))
     arrays = [
-        data.target_logits,
-        data.draft_logits["draft_0"],
+        data.target_table,
+        data.draft_tables["draft_0"],
         data.token_ids,
         data.target_kept_mass,
         data.draft_kept_mass["draft_0"],
@@ -190,9 +190,9 @@ def test_user_arrays_are_read_only(save):
 def test_integers_and_masked_logits_are_fine(save):
     logits = np.array([[1.0, -np.inf, 3.0]], dtype=np.float32)
     data = datasets.read_npz(save(target_logits=logits, draft_probs=[[0, 1, 0]]))
-    np.testing.assert_array_equal(data.target_logits, logits)
-    np.testing.assert_array_equal(data.draft_logits["draft_0"], [[0.0, 1.0, 0.0]])
-    assert data.target_logits.dtype == data.draft_logits["draft_0"].dtype == np.float64
+    np.testing.assert_array_equal(data.target_table, logits)
+    np.testing.assert_array_equal(data.draft_tables["draft_0"], [[0.0, 1.0, 0.0]])
+    assert data.target_table.dtype == data.draft_tables["draft_0"].dtype == np.float64
 
 
 def test_optional_keys(save):
@@ -207,7 +207,7 @@ def test_optional_keys(save):
             provenance=json.dumps({"target": "a model"}),
         )
     )
-    assert list(data.draft_logits) == ["mine"]
+    assert list(data.draft_tables) == ["mine"]
     np.testing.assert_array_equal(data.token_ids, [[4, 5, 6], [7, 8, 9]])
     np.testing.assert_array_equal(data.target_kept_mass, [0.5, 0.75])
     np.testing.assert_array_equal(data.draft_kept_mass["mine"], [0.25, 0.5])
@@ -223,7 +223,7 @@ class TestMassTolerance:
     def test_within_is_renormalised(self, save, dtype, within, beyond):
         probs = np.array([[0.5 - within, 0.5]], dtype=dtype)
         data = datasets.read_npz(save(target_probs=probs, draft_probs=[[0.5, 0.5]]))
-        assert abs(data.target_logits.sum() - 1.0) < 1e-15
+        assert abs(data.target_table.sum() - 1.0) < 1e-15
 
     def test_beyond_is_refused(self, save, dtype, within, beyond):
         probs = np.array([[0.5 - beyond, 0.5]], dtype=dtype)

@@ -9,12 +9,12 @@ import pytest
 
 import mdsd
 from mdsd.decoding import DecodeResult, DecodeSeconds, TableModel, TreeShape, generate
+from mdsd.drafts import default_kinds
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.studies.decoding.cases import DecoderCase, applicable, candidates
+from mdsd.studies.decoding.decoder_settings import comparison_settings, decode_settings, shown_tree
 from mdsd.studies.decoding.models import TextModels, choose_models
 from mdsd.studies.decoding.runs import decoder_row, ratio_of_totals, run_comparison, run_decode
-from mdsd.studies.decoding.settings import comparison_settings, decode_settings, shown_tree
-from mdsd.studies.positions import DRAFT_NAMES
 
 TARGET = TableModel([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4], [0.3, 0.3, 0.4]])
 DRAFT = TableModel([[0.3, 0.4, 0.3], [0.2, 0.4, 0.4], [0.4, 0.3, 0.3]])
@@ -40,7 +40,7 @@ def letters(*draft_models: TableModel, ends: tuple[int, ...] = ()) -> TextModels
 @pytest.mark.parametrize("tree", [(3, 2, 1), (2, 2), (4,), (1, 1, 1)], ids=shown_tree)
 def test_candidates_draft_as_many_tokens_as_the_tree(tree):
     nodes = TreeShape.from_branching(tree).num_nodes
-    found = candidates(tree, ALL, DRAFT_NAMES, ("tree", "batch"))
+    found = candidates(tree, ALL, default_kinds(), ("tree", "batch"))
     assert len(set(found)) == len(found)
     for case in found:
         left = nodes - case.num_nodes
@@ -50,9 +50,9 @@ def test_candidates_draft_as_many_tokens_as_the_tree(tree):
 
 def test_every_verifier_runs_with_what_it_supports():
     found = applicable(
-        candidates((2, 1), ALL, DRAFT_NAMES, ("tree", "batch")), letters(DRAFT, OTHER)
+        candidates((2, 1), ALL, default_kinds(), ("tree", "batch")), letters(DRAFT, OTHER)
     )
-    pairs = {(case.verifier, case.draft) for case in found if case.scheme == "tree"}
+    pairs = {(case.verifier, str(case.draft)) for case in found if case.scheme == "tree"}
     verifiers = {name: mdsd.get_verifier(name) for name in mdsd.verifier_names()}
     laws = {
         "with_replacement": mdsd.WithReplacement([0.5, 0.5], 2),
@@ -72,7 +72,7 @@ def test_every_verifier_runs_with_what_it_supports():
 
 def test_spechub_needs_two_drafts_at_each_node():
     one, two = (
-        applicable(candidates(tree, ["spechub"], DRAFT_NAMES, ["tree"]), letters())
+        applicable(candidates(tree, ["spechub"], default_kinds(), ["tree"]), letters())
         for tree in ((2, 1), (2, 2))
     )
     assert one == ()
@@ -81,7 +81,7 @@ def test_spechub_needs_two_drafts_at_each_node():
 
 def test_a_chain_is_no_tree_of_many_kinds():
     settings = comparison_settings(letters(), num_drafts=1, depth=3)
-    assert {case.draft for case in settings.cases} == {"with_replacement", "top_k"}
+    assert {str(case.draft) for case in settings.cases} == {"with_replacement", "top_k"}
     assert {case.tree for case in settings.cases} == {(1, 1, 1)}
     assert {case.scheme for case in settings.cases} == {"tree"}
 
@@ -109,7 +109,7 @@ def test_tree_of_a_single_run(options, tree):
 def test_a_case_is_what_generate_runs(case):
     decoder = case.decoder(letters())
     assert decoder.shape.branching == case.tree
-    assert decoder.draft == "with_replacement"
+    assert decoder.kind.label == "with_replacement"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdsd import filter_probs, probs_from_logits
+from mdsd import Filters, filter_probs, probs_from_logits
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 INF = float("inf")
@@ -25,8 +25,9 @@ def reference(
     top_k: int | None = None,
     top_p: float = 1.0,
     allowed: list[int] | None = None,
+    min_p: float = 0.0,
 ) -> list[float]:
-    """Masks, temperature, top-k, renormalise, top-p, for one row of log-probabilities."""
+    """Masks, temperature, top-k, renormalise, top-p, renormalise, min-p, for one row."""
     row = [score if allowed is None or i in allowed else -INF for i, score in enumerate(scores)]
     peak = max(row)
     if temperature == 0.0:
@@ -50,13 +51,18 @@ def reference(
         law = [mass if i in kept else 0.0 for i, mass in enumerate(law)]
         total = math.fsum(law)
         law = [mass / total for mass in law]
-    return law
+    least = min_p * max(law)
+    law = [mass if mass >= least else 0.0 for mass in law]
+    total = math.fsum(law)
+    return [mass / total for mass in law]
 
 
 def test_reference_by_hand():
     assert reference([math.log(0.4), math.log(0.3), math.log(0.2), math.log(0.1)], top_k=2) == (
         pytest.approx([4 / 7, 3 / 7, 0, 0])
     )
+    scores = [math.log(0.5), math.log(0.3), math.log(0.2)]
+    assert reference(scores, min_p=0.5) == pytest.approx([5 / 8, 3 / 8, 0])
 
 
 LOGITS = st.lists(
@@ -66,14 +72,15 @@ LOGITS = st.lists(
 ).filter(lambda row: max(row) > -INF)
 # Away from sums that hit top_p exactly, where the last digit decides; equality has its own test.
 TOP_P = st.sampled_from([1.0, 0.9137, 0.5123, 0.0131, 1e-9])
+MIN_P = st.sampled_from([0.0, 0.0517, 0.3171, 0.9119])
 TEMPERATURES = st.sampled_from([0.0, 1e-300, 0.05, 0.7, 1.0, 2.5, 1e6])
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(LOGITS, TEMPERATURES, st.sampled_from([None, 0, -1, 1, 2, 3, 100]), TOP_P)
-def test_logits_follow_the_reference(row, temperature, top_k, top_p):
-    found = probs_from_logits(row, temperature=temperature, top_k=top_k, top_p=top_p)
-    expected = reference(row, temperature, top_k, top_p)
+@given(LOGITS, TEMPERATURES, st.sampled_from([None, 0, -1, 1, 2, 3, 100]), TOP_P, MIN_P)
+def test_logits_follow_the_reference(row, temperature, top_k, top_p, min_p):
+    found = probs_from_logits(row, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    expected = reference(row, temperature, top_k, top_p, min_p=min_p)
     assert found.tolist() == pytest.approx(expected, abs=1e-12)
     assert found.sum() == pytest.approx(1.0, abs=1e-14)
 
@@ -84,12 +91,52 @@ def test_logits_follow_the_reference(row, temperature, top_k, top_p):
     TEMPERATURES,
     st.sampled_from([None, 1, 2, 3, 100]),
     TOP_P,
+    MIN_P,
 )
-def test_probs_follow_the_reference(counts, temperature, top_k, top_p):
+def test_probs_follow_the_reference(counts, temperature, top_k, top_p, min_p):
     probs = np.array(counts) / sum(counts)
     scores = [math.log(p) if p else -INF for p in probs]
-    found = filter_probs(probs, temperature=temperature, top_k=top_k, top_p=top_p)
-    assert found.tolist() == pytest.approx(reference(scores, temperature, top_k, top_p), abs=1e-12)
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    found = filter_probs(probs, **options)
+    assert found.tolist() == pytest.approx(reference(scores, **options), abs=1e-12)
+    assert found.tolist() == Filters(**options).of_probs(probs).tolist()
+
+
+class TestMinP:
+    def test_stands_behind_top_p(self):
+        probs = [0.4, 0.3, 0.2, 0.1]
+        # Top-p 0.55 keeps two, and so does 0.6 of the largest. With min-p first, of the two
+        # that are left (4/7, 3/7) top-p 0.55 would keep one only.
+        found = filter_probs(probs, top_p=0.55, min_p=0.6)
+        np.testing.assert_allclose(found, [4 / 7, 3 / 7, 0.0, 0.0], rtol=1e-12)
+        behind = filter_probs(filter_probs(probs, min_p=0.6), top_p=0.55)
+        np.testing.assert_allclose(behind, [1.0, 0.0, 0.0, 0.0], rtol=1e-12)
+
+    def test_comes_after_the_temperature(self):
+        probs = [0.6, 0.3, 0.1]
+        assert np.count_nonzero(filter_probs(probs, min_p=0.4)) == 2
+        assert np.count_nonzero(filter_probs(probs, min_p=0.4, temperature=0.5)) == 1
+        assert np.count_nonzero(filter_probs(probs, min_p=0.4, temperature=5.0)) == 3
+
+    @pytest.mark.parametrize(("min_p", "kept"), [(0.0, 4), (0.5, 3), (0.5 + 1e-9, 2), (1.0, 2)])
+    def test_equality_keeps(self, min_p, kept):
+        found = filter_probs([0.375, 0.375, 0.1875, 0.0625], min_p=min_p)
+        assert np.count_nonzero(found) == kept
+
+    @pytest.mark.parametrize("bad", [-0.1, 1.1, NAN, INF, None, "0.1", True])
+    def test_out_of_range(self, bad):
+        for call in (
+            lambda: filter_probs([1.0], min_p=bad),
+            lambda: probs_from_logits([1.0], min_p=bad),
+            lambda: Filters(min_p=bad),
+        ):
+            with pytest.raises(InvalidArgumentError, match="min_p is"):
+                call()
+
+    @pytest.mark.parametrize("dtype", ["float16", "float32"])
+    def test_narrow_types(self, dtype):
+        logits = np.array([2.0, 1.5, -4.0], dtype=dtype)
+        assert np.count_nonzero(probs_from_logits(logits, min_p=0.1)) == 2
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

@@ -354,8 +354,8 @@ def test_ties_of_the_greedy_draft(target, draft, expected):
 
 KS = (1, 5, 20, 100)
 DATA = mdsd.datasets.load("smollm2")
-TARGET = mdsd.probs_from_logits(DATA.target_logits)
-DRAFTS = {name: mdsd.probs_from_logits(logits) for name, logits in DATA.draft_logits.items()}
+TARGET = mdsd.probs_from_logits(DATA.target_table)
+DRAFTS = {name: mdsd.probs_from_logits(logits) for name, logits in DATA.draft_tables.items()}
 INDEPENDENT = slice(0, None, 12)
 """Positions for independent drafts, whose bounds are searched."""
 WITH_EXTRA = slice(0, None, 4)

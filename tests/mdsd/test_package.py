@@ -1,28 +1,12 @@
 """The package itself: what importing it costs, what it exports, and its guard against `solvers`."""
 
 import inspect
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import mdsd
 
-from .. import commands
-
-ROOT = Path(__file__).parents[2]
-
-
-def run(code, **options):
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=commands.LIMIT,
-        **options,
-    )
+from ..plugins import install, run
 
 
 @pytest.mark.parametrize(
@@ -36,6 +20,17 @@ def test_import_is_light(heavy):
 def test_the_light_import_check_can_fail():
     done = run("import mdsd, sys; sys.exit('numpy' in sys.modules)")
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "package", [mdsd, mdsd.drafts, mdsd.verifiers, mdsd.decoding], ids=lambda found: found.__name__
+)
+def test_dir_lists_what_is_public_and_nothing_else(package):
+    machinery = {"annotations", "import_module", "ModuleType", "built_in", "base"}
+    assert set(package.__all__) <= set(dir(package))
+    assert not machinery.intersection(dir(package))
+    for name in set(dir(package)) - {"economize", "layouts", "transformers"}:  # of other packages
+        assert getattr(package, name).__doc__
 
 
 @pytest.mark.parametrize("name", mdsd.__all__)
@@ -54,19 +49,10 @@ def test_unknown_attribute():
 def test_another_package_called_solvers_is_noticed(tmp_path, owner):
     (tmp_path / "solvers").mkdir()
     (tmp_path / "solvers" / "__init__.py").write_text(owner)
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import mdsd"
-    done = run(code, cwd=ROOT)
+    done = run("import mdsd", tmp_path)
     assert done.returncode == 1
     assert "ImportError: the package 'solvers' at" in done.stderr
     assert "does not belong to mdsd" in done.stderr
-
-
-def plugin(folder, name, body, entry):
-    (folder / f"{name}.py").write_text(body)
-    info = folder / f"{name}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[mdsd.verifiers]\n{entry}\n")
 
 
 def test_verifiers_of_other_packages_are_found(tmp_path):
@@ -74,12 +60,12 @@ def test_verifiers_of_other_packages_are_found(tmp_path):
         "from mdsd import NaiveVerifier\n"
         "class Mine(NaiveVerifier):\n    '''A verifier of another package.'''\n    name = 'mine'\n"
     )
-    plugin(tmp_path, "plugged", body, "mine = plugged:Mine")
+    install(tmp_path, "plugged", body, "mdsd.verifiers", "mine = plugged:Mine")
     code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import mdsd; "
+        "import mdsd; "
         "mdsd.testing.check_verifier(mdsd.get_verifier('mine')); print(mdsd.verifier_names()[-1])"
     )
-    done = run(code, cwd=ROOT)
+    done = run(code, tmp_path)
     assert (done.returncode, done.stdout.strip()) == (0, "mine"), done.stderr
 
 
@@ -90,16 +76,14 @@ def test_verifiers_of_other_packages_are_found(tmp_path):
         ("Mine = 3", "bad = plugged:Mine", "not a subclass"),
         ("", "bad = plugged:Mine", "Mine"),
         ("from mdsd import NaiveVerifier as Mine", "rrs = plugged:Mine", "is taken"),
+        ("from mdsd import NaiveVerifier as Mine", "bad = plugged:Mine", "name is 'naive'"),
     ],
-    ids=["raises", "not-a-verifier", "missing", "name-taken"],
+    ids=["raises", "not-a-verifier", "missing", "name-taken", "other-name"],
 )
 def test_broken_verifiers_of_other_packages_warn(tmp_path, body, entry, reason):
-    plugin(tmp_path, "plugged", body, entry)
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import mdsd; "
-        "print(len(mdsd.verifier_names()), type(mdsd.get_verifier('rrs')).__name__)"
-    )
-    done = run(code, cwd=ROOT)
+    install(tmp_path, "plugged", body, "mdsd.verifiers", entry)
+    code = "import mdsd; print(len(mdsd.verifier_names()), type(mdsd.get_verifier('rrs')).__name__)"
+    done = run(code, tmp_path)
     assert (done.returncode, done.stdout.split()) == (0, ["8", "RRSVerifier"]), done.stderr
     assert "RuntimeWarning" in done.stderr
     assert reason in done.stderr

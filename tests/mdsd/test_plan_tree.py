@@ -14,17 +14,17 @@ from mdsd import datasets
 from mdsd.analysis import expected_tree_tokens, plan_tree
 from mdsd.decoding import TableModel, TreeShape, generate
 from mdsd.errors import InvalidArgumentError
+from mdsd.studies.output import picture
 from mdsd.studies.planning.acceptance import (
     RankAcceptance,
     given_acceptance,
     measured_acceptance,
     measuring_settings,
 )
+from mdsd.studies.planning.plan_table import plan_report, tree_lines
 from mdsd.studies.planning.plots import leaf_places, plan_figure
-from mdsd.studies.planning.tables import plan_report, tree_lines
 from mdsd.studies.planning.trees import PlannedTree, plan_limits, planned_tree
-from mdsd.studies.plots import to_png
-from mdsd.studies.tables import print_report
+from mdsd.studies.terminal import print_report
 from mdsd.testing import accepted_law, sequence_law
 
 from .decoding.toys import PrefixModel, distance, plain_law
@@ -192,9 +192,9 @@ LAWS = {
 }
 
 
-def small_data(folder: Any) -> datasets.Dataset:
+def small_data(folder: Any) -> datasets.Source:
     np.savez(folder / "data.npz", **{key: np.array(value) for key, value in LAWS.items()})
-    return datasets.read_npz(folder / "data.npz")
+    return datasets.open_source(folder / "data.npz")
 
 
 def exact_acceptance(draft: str, ranks: int) -> np.ndarray:
@@ -333,7 +333,7 @@ def test_picture(rates, budget):
     assert labels in ([str(row.rank) for row in found.rows], [])
     assert len(axis.collections[0].get_offsets()) == len(found.plan.tree.parents)
     assert f"{found.plan.expected_tokens:.3f} expected tokens" in figure.get_suptitle()
-    assert to_png(figure).startswith(b"\x89PNG")
+    assert picture(".png", figure).startswith(b"\x89PNG")
 
 
 def test_a_large_tree_is_drawn_without_ranks():

@@ -11,14 +11,14 @@ import pytest
 
 from mdsd.analysis import batch_improvement, chain_pareto_front, expected_rejections, pareto_front
 from mdsd.errors import InvalidArgumentError
-from mdsd.studies.plots import to_png
+from mdsd.studies.output import picture
 from mdsd.studies.simulation.chains import random_chains
 from mdsd.studies.simulation.plots import simulation_figures
-from mdsd.studies.simulation.rows import compared
 from mdsd.studies.simulation.runs import Simulation, run_simulation
-from mdsd.studies.simulation.settings import SimulationSettings, simulation_settings
-from mdsd.studies.simulation.tables import simulation_report
-from mdsd.studies.tables import print_report
+from mdsd.studies.simulation.simulation_rows import compared
+from mdsd.studies.simulation.simulation_settings import SimulationSettings, simulation_settings
+from mdsd.studies.simulation.simulation_table import simulation_report
+from mdsd.studies.terminal import print_report
 
 SMALL: dict[str, Any] = {
     "vocab_size": 4,
@@ -288,7 +288,7 @@ def test_figures_say_what_they_show(settings, found, name):
     assert all(
         axis.get_ylabel() and (axis.get_xlabel() or axis is figure.axes[0]) for axis in figure.axes
     )
-    assert to_png(figure).startswith(b"\x89PNG")
+    assert picture(".png", figure).startswith(b"\x89PNG")
 
 
 def test_table_has_theory_simulation_and_scores(settings, found, capsys):

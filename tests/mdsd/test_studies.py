@@ -15,10 +15,10 @@ import mdsd
 from mdsd import datasets, studies
 from mdsd.datasets import Dataset
 from mdsd.errors import InvalidArgumentError
-from mdsd.studies.output import check_writable, write_files
-from mdsd.studies.plots import bound_figure, compare_figure, to_png
-from mdsd.studies.rows import Tally
-from mdsd.studies.settings import MONTE_CARLO_PATHS, compare_settings
+from mdsd.studies.output import check_writable, picture, write_files
+from mdsd.studies.plots import bound_figure, compare_figure
+from mdsd.studies.study_rows import Mean, Missing
+from mdsd.studies.study_settings import MONTE_CARLO_PATHS, compare_settings, open_dataset
 
 P = np.array([[0.5, 0.3, 0.2], [0.4, 0.35, 0.25]])
 Q = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
@@ -225,10 +225,11 @@ def test_the_seed_moves_estimates_and_nothing_else(smollm2):
 
 
 def test_positions_do_not_share_a_stream(smollm2):
-    settings = compare_settings(smollm2, verifiers=["rrs"])
-    (first,), (second,) = settings.verifiers_at(0), settings.verifiers_at(1)
-    assert first.seed != second.seed
-    assert first.monte_carlo_paths == MONTE_CARLO_PATHS
+    settings = compare_settings(open_dataset(smollm2), verifiers=["rrs"])
+    first, second = settings.seeds(range(2))
+    assert first != second
+    assert settings.seeds([1]) == second
+    assert settings.verifier("rrs", 1e-9).monte_carlo_paths == MONTE_CARLO_PATHS
 
 
 def test_more_positions_do_not_change_the_first_ones(smollm2):
@@ -297,13 +298,11 @@ def test_a_failure_at_one_position_makes_the_row_missing(small):
     assert dataclasses.astuple(missing) == ("picky", 1, 3, "not this one")
 
 
-def test_a_value_that_is_no_number_is_missing():
-    tally = Tally("odd")
-    tally.add(lambda: 0.5, position=0, tokens=3)
-    tally.add(lambda: float("nan"), position=1, tokens=3)
-    tally.add(lambda: 0.5, position=2, tokens=3)
-    assert (tally.mean, tally.values) == (None, ())
-    assert tally.missing.position == 1
+def test_one_failure_makes_a_mean_missing():
+    failed = Missing("odd", 1, 3, "its value is nan")
+    mean = Mean([0.5, float("nan"), 0.5], failed)
+    assert (mean.mean, mean.stderr, len(mean.values)) == (None, None, 0)
+    assert set(mean.quantiles.values()) == {None}
 
 
 # --- verifiers of one's own ----------------------------------------------------------------------
@@ -326,6 +325,13 @@ def test_own_verifier_stands_beside_named_ones(small):
 def test_two_verifiers_of_one_name_are_refused(small):
     with pytest.raises(InvalidArgumentError, match="two of the name 'rrs'"):
         studies.compare(small, verifiers=["rrs", mdsd.RRSVerifier(seed=1)])
+
+
+def test_verifier_named_as_a_bound_is_refused(small):
+    verifier = DoubtingVerifier()
+    verifier.name = "bound"
+    with pytest.raises(InvalidArgumentError, match="'bound, greedy of draft_0'"):
+        studies.compare(small, num_drafts=[2], drafts=["greedy"], verifiers=[verifier])
 
 
 @pytest.mark.parametrize(
@@ -360,7 +366,7 @@ def test_progress_counts_every_position_at_every_temperature(small):
     studies.bound(
         small, num_drafts=[2], temperatures=[1.0, 0.5], progress=lambda *step: steps.append(step)
     )
-    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert steps == [(2, 4), (4, 4)]
 
 
 # --- files and figures ---------------------------------------------------------------------------
@@ -403,7 +409,7 @@ def pixels(png: bytes) -> np.ndarray:
     ids=["compare", "bound"],
 )
 def test_figures_can_be_drawn(small, study, draw, options):
-    assert min(pixels(to_png(draw(study(small, **options)))).shape[:2]) > 100
+    assert min(pixels(picture(".png", draw(study(small, **options)))).shape[:2]) > 100
 
 
 def test_compare_figure_shows_means_and_errors(small):
@@ -432,5 +438,5 @@ def test_drawing_leaves_the_global_state_of_matplotlib_alone(small):
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
-    to_png(bound_figure(studies.bound(small, num_drafts=[2])))
+    picture(".png", bound_figure(studies.bound(small, num_drafts=[2])))
     assert dict(mpl.rcParams) == before

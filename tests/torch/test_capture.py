@@ -74,7 +74,7 @@ def test_log_probabilities_are_those_of_the_models(folders, tmp_path):
     _, models = folders
     printed(call(folders, tmp_path / "out", ["--top-k", "0"], drafts=("draft", "bare")))
     data = read_capture(tmp_path / "out")
-    tables = {"target": data.target_logits, **data.draft_logits}
+    tables = {"target": data.target_table, **data.draft_tables}
     assert list(tables) == ["target", "draft", "bare"]
     for name, table in tables.items():
         laws = [log_softmax(models[name], ids_of(text))[:-1] for text in TEXTS]
@@ -110,8 +110,8 @@ def test_a_text_longer_than_the_context_is_read_in_windows(tmp_path):
         start = 0 if token < 8 else 4 * ((token - 8) // 4 + 1)
         assert 0 < token + 1 - start <= 8
         expected.append(log_softmax(target, text[start : token + 1])[-1])
-    assert_close(data.target_logits, expected)
-    assert_close(data.draft_logits["draft_0"], log_softmax(draft, text)[:-1])
+    assert_close(data.target_table, expected)
+    assert_close(data.draft_tables["draft_0"], log_softmax(draft, text)[:-1])
 
 
 def test_blocks_of_a_text_are_one_text(tmp_path):
@@ -124,7 +124,7 @@ def test_blocks_of_a_text_are_one_text(tmp_path):
     hook.remove()
     # Two blocks, for the target and for the draft model, not one forward a position.
     assert len(forwards) == 4
-    assert_close(read_capture(tmp_path / "out").target_logits, log_softmax(target, text)[:-1])
+    assert_close(read_capture(tmp_path / "out").target_table, log_softmax(target, text)[:-1])
 
 
 def test_a_draft_model_with_another_tokenizer(folders, tmp_path):
@@ -139,7 +139,7 @@ def test_a_draft_model_with_another_tokenizer(folders, tmp_path):
         laws = np.exp(log_softmax(models["other"], own))[:, [OTHER.index(word) for word in shared]]
         laws /= laws.sum(axis=1, keepdims=True)
         for law in laws[:-1]:
-            found = np.exp(data.draft_logits["other"][row])
+            found = np.exp(data.draft_tables["other"][row])
             assert_close(found[columns], law)
             assert np.delete(found, columns).sum() == 0.0
             row += 1
@@ -203,8 +203,8 @@ def test_bfloat16_models(tmp_path):
     with torch.no_grad():
         logits = target(torch.tensor([text]), use_cache=False).logits[0]
     expected = torch.log_softmax(logits.double(), dim=-1).numpy()[:-1]
-    np.testing.assert_allclose(data.target_logits, expected, atol=0.2)
-    assert np.exp(data.target_logits).sum(axis=1) == pytest.approx(1.0, abs=1e-6)
+    np.testing.assert_allclose(data.target_table, expected, atol=0.2)
+    assert np.exp(data.target_table).sum(axis=1) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_models_of_other_kinds_work_together(tmp_path):
@@ -215,7 +215,7 @@ def test_models_of_other_kinds_work_together(tmp_path):
     draft = MappedModel(NGramModel([0, 1, 2, 1, 0], 3, 2), [2, 3, 4], len(WORDS))
     found = capture(CausalLM(target), draft, [ids_of(TEXTS[0])], tmp_path / "out")
     assert found.positions == 5
-    assert np.isneginf(read_capture(tmp_path / "out").draft_logits["draft_0"]).any()
+    assert np.isneginf(read_capture(tmp_path / "out").draft_tables["draft_0"]).any()
 
 
 @pytest.mark.parametrize(

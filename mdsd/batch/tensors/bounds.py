@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from mdsd._typing import Tensor
 from mdsd.batch.tensors.inputs import pieces, read_probs
 from mdsd.batch.tensors.spaces import Space
 from mdsd.rules.arrays import falling_order, namespace, take
@@ -14,8 +13,8 @@ __all__ = ["bounds_on_device", "bounds_with_replacement"]
 
 
 def bounds_on_device(
-    space: Space, target_probs: Any, draft_probs: Any, num_drafts: int
-) -> Any | None:
+    space: Space, target_probs: Tensor, draft_probs: Tensor, num_drafts: int
+) -> Tensor | None:
     """Compute bounds for n independent draws, or None where an argument did not pass its checks.
 
     Parameters
@@ -42,7 +41,7 @@ def bounds_on_device(
     return space.xp.concat(found, axis=0)
 
 
-def bounds_with_replacement(p: Any, q: Any, num_drafts: int) -> Any:
+def bounds_with_replacement(p: Tensor, q: Tensor, num_drafts: int) -> Tensor:
     """Compute ``min over k of p(H_k) + 1 - (1 - q(A_k))**n``, A_k the first k tokens by p/q.
 
     Parameters

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from mdsd._typing import Tensor
 from mdsd.rules.arrays import namespace, number, places
 from mdsd.rules.sums import in_blocks, sums_before
 
@@ -25,12 +25,12 @@ class RowTests:
         Masses of the token emitted when every test failed, not normalised.
     """
 
-    chances: Any
-    tested: Any
-    residual: Any
+    chances: Tensor
+    tested: Tensor
+    residual: Tensor
 
 
-def emit(tests: RowTests, uniforms: Any) -> Any:
+def emit(tests: RowTests, uniforms: Tensor) -> Tensor:
     """Emit a token of each row.
 
     Parameters
@@ -52,7 +52,7 @@ def emit(tests: RowTests, uniforms: Any) -> Any:
     return xp.where(place >= 0, token, drawn)
 
 
-def first_match(found: Any) -> Any:
+def first_match(found: Tensor) -> Tensor:
     """Place of the first true entry of each row (B, m), -1 where there is none; shape (B, 1)."""
     xp, count = namespace(found), found.shape[1]
     where = places(found, count)[None, :]
@@ -60,7 +60,7 @@ def first_match(found: Any) -> Any:
     return xp.where(first < count, first, number(first, -1))
 
 
-def draw(masses: Any, uniforms: Any) -> Any:
+def draw(masses: Tensor, uniforms: Tensor) -> Tensor:
     """Draw a token of each row by the inverse of its cumulative distribution, in token order.
 
     Parameters
@@ -88,7 +88,7 @@ def draw(masses: Any, uniforms: Any) -> Any:
     return block * size + _passed(before + xp.cumulative_sum(inside, axis=-1), inside, goals)
 
 
-def _passed(sums: Any, masses: Any, goals: Any) -> Any:
+def _passed(sums: Tensor, masses: Tensor, goals: Tensor) -> Tensor:
     """First place with mass at which the running sum exceeds the goal, else the last with mass.
 
     Arrays are of shapes (B, m), (B, m) and (B, 1); the places have shape (B, 1).

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from mdsd._probabilities import MASS_TOLERANCE
+from mdsd._typing import Tensor
 from mdsd.batch.tensors.spaces import Space, dtype_name, is_whole
 
 __all__ = ["DeviceProbs", "is_real", "pieces", "read_probs"]
@@ -35,11 +35,11 @@ class DeviceProbs:
     """
 
     space: Space
-    given: Any
-    masses: Any
-    good: Any
+    given: Tensor
+    masses: Tensor
+    good: Tensor
 
-    def probs(self, rows: slice) -> Any:
+    def probs(self, rows: slice) -> Tensor:
         """Normalise some rows."""
         return self.space.as_real(self.given[rows, :]) / self.masses[rows, :]
 
@@ -51,12 +51,12 @@ def pieces(shape: tuple[int, ...]) -> Iterator[slice]:
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def is_real(values: Any) -> bool:
+def is_real(values: Tensor) -> bool:
     """Tell whether an array holds numbers of a type that is read as probabilities."""
     return dtype_name(values) in MASS_TOLERANCE or is_whole(values)
 
 
-def read_probs(space: Space, values: Any) -> DeviceProbs | None:
+def read_probs(space: Space, values: Tensor) -> DeviceProbs | None:
     """Sum the rows of a matrix of probabilities and look for bad entries.
 
     Parameters

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from mdsd._typing import Tensor
 from mdsd.batch._rules import Rule
 from mdsd.batch.tensors.emission import RowTests
 from mdsd.rules import greedy, kseq, naive, rrs, single, spechub
@@ -18,47 +18,47 @@ __all__ = ["TESTS"]
 class _Drafted:
     """Reads masses (B, V) at the tested drafts (B, m) of each row."""
 
-    def __init__(self, ids: Any) -> None:
+    def __init__(self, ids: Tensor) -> None:
         self.ids = ids
 
-    def __call__(self, masses: Any, drafts: slice) -> Any:
+    def __call__(self, masses: Tensor, drafts: slice) -> Tensor:
         return take(masses, self.ids[:, drafts])
 
 
-def _rows(tests: Tests, tested: Any) -> RowTests:
+def _rows(tests: Tests, tested: Tensor) -> RowTests:
     chances = tests.chances or [full(tests.residual, (tested.shape[0], 0), 0.0)]
     return RowTests(concat(chances), tested, tests.residual)
 
 
-def _naive(p: Any, q: Any, ids: Any) -> RowTests:
+def _naive(p: Tensor, q: Tensor, ids: Tensor) -> RowTests:
     return _rows(naive.naive_tests(p), ids[:, naive.TESTED])
 
 
-def _single(p: Any, q: Any, ids: Any) -> RowTests:
+def _single(p: Tensor, q: Tensor, ids: Tensor) -> RowTests:
     return _rows(single.single_tests(p, q, _Drafted(ids)), ids[:, single.TESTED])
 
 
-def _greedy(p: Any, q: Any, ids: Any) -> RowTests:
+def _greedy(p: Tensor, q: Tensor, ids: Tensor) -> RowTests:
     tail = greedy.tail_law(q, ids[:, :-1])
     return _rows(greedy.greedy_tests(p, tail, _Drafted(ids)), ids[:, greedy.TESTED])
 
 
-def _steady(p: Any, q: Any, ids: Any) -> RowTests:
+def _steady(p: Tensor, q: Tensor, ids: Tensor) -> RowTests:
     return _rows(rrs.rrs_tests(p, [q] * ids.shape[1], _Drafted(ids)), ids[:, rrs.TESTED])
 
 
-def _shrinking(p: Any, q: Any, ids: Any) -> RowTests:
+def _shrinking(p: Tensor, q: Tensor, ids: Tensor) -> RowTests:
     laws = rrs.laws_without_replacement(q, ids)
     return _rows(rrs.rrs_tests(p, laws, _Drafted(ids)), ids[:, rrs.TESTED])
 
 
-def _kseq(p: Any, q: Any, ids: Any) -> RowTests:
+def _kseq(p: Tensor, q: Tensor, ids: Tensor) -> RowTests:
     count = ids.shape[1]
     rho = kseq.kseq_root(p, q, count)
     return _rows(kseq.kseq_tests(p, q, rho, count, _Drafted(ids)), ids[:, kseq.TESTED])
 
 
-def _spechub(p: Any, q: Any, ids: Any) -> RowTests:
+def _spechub(p: Tensor, q: Tensor, ids: Tensor) -> RowTests:
     xp, given = namespace(q), take(q, ids)
     ahead, behind = given[:, :1], given[:, 1:]
     hub_first = (ahead > behind) | ((ahead == behind) & (ids[:, :1] < ids[:, 1:]))
@@ -70,7 +70,7 @@ def _spechub(p: Any, q: Any, ids: Any) -> RowTests:
     return RowTests(xp.where(hub_first, hub_ahead, other_first), tested, tests.residual)
 
 
-TESTS: dict[Rule, Callable[[Any, Any, Any], RowTests]] = {
+TESTS: dict[Rule, Callable[[Tensor, Tensor, Tensor], RowTests]] = {
     Rule.NAIVE: _naive,
     Rule.SINGLE_FIRST: _single,
     Rule.SINGLE_LAST: _greedy,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd._typing import AnyArray
+from mdsd._typing import AnyArray, Tensor
 from mdsd.errors import InvalidDistributionError, MdsdError
 
 __all__ = [
@@ -61,19 +61,19 @@ class Space:
         """Distance from 1 to the next number of type `real`."""
         return 2.0**-52 if self.is_double else 2.0**-23
 
-    def zeros(self, *shape: int) -> Any:
+    def zeros(self, *shape: int) -> Tensor:
         """Make zeros of type `real` on the device."""
         return self.xp.zeros(shape, dtype=self.real, device=self.device)
 
-    def true(self) -> Any:
+    def true(self) -> Tensor:
         """Make a true value without axes on the device."""
         return self.xp.ones((), dtype=self.xp.bool, device=self.device)
 
-    def as_real(self, values: Any) -> Any:
+    def as_real(self, values: Tensor) -> Tensor:
         """Convert an array that lives here to type `real`."""
         return self.xp.astype(values, self.real, copy=False)
 
-    def send(self, values: AnyArray) -> Any:
+    def send(self, values: AnyArray) -> Tensor:
         """Copy an array of the host here; here on the host, hand over its memory."""
         if values.dtype == np.float64 and not self.is_double:
             values = values.astype(np.float32)
@@ -82,7 +82,7 @@ class Space:
         return self.xp.asarray(values, device=self.device)
 
 
-def is_tensor(values: Any) -> bool:
+def is_tensor(values: object) -> bool:
     """Tell whether an argument is an array of another library than numpy.
 
     Examples
@@ -98,25 +98,25 @@ def is_tensor(values: Any) -> bool:
     return bool(is_array_api_obj(values))
 
 
-def space_of(values: Any) -> Space:
+def space_of(values: Tensor) -> Space:
     """Find out where an array lives, for which `is_tensor` holds."""
     from array_api_compat import array_namespace, device
 
     return Space(array_namespace(values), device(values))
 
 
-def device_space(values: Any) -> Space | None:
+def device_space(values: object) -> Space | None:
     """Find out where an argument lives; None for the host, where numpy reads it."""
     return Located.of(values).device
 
 
-def _is_host(device: Any) -> bool:
+def _is_host(device: object) -> bool:
     # "cpu" or device(type='cpu') or Device('CPU_DEVICE'): of a device the standard promises
     # nothing that tells its kind, so this goes by its name.
     return "cpu" in str(device).lower()
 
 
-def to_host(values: Any) -> Any:
+def to_host(values: object) -> Any:
     """Copy a tensor to the host, in the kind it has; anything else is given back."""
     return Located.of(values).on_host()
 
@@ -137,7 +137,7 @@ class Located:
     home: Space | None
 
     @classmethod
-    def of(cls, values: Any) -> Located:
+    def of(cls, values: object) -> Located:
         """Find out where an argument lives."""
         return cls(values, space_of(values) if is_tensor(values) else None)
 
@@ -155,17 +155,17 @@ class Located:
         default = self.device.xp.__array_namespace_info__().default_device()
         return to_device(self.values, default if _is_host(default) else "cpu")
 
-    def answer(self, values: AnyArray) -> Any:
+    def answer(self, values: AnyArray) -> Tensor:
         """Send what was computed on the host to where the argument came from, in its kind."""
         return values if self.home is None else self.home.send(values)
 
 
-def dtype_name(values: Any) -> str:
+def dtype_name(values: Tensor) -> str:
     """Name the type of a tensor's entries, as numpy does."""
     return str(values.dtype).rpartition(".")[2]
 
 
-def is_whole(values: Any) -> bool:
+def is_whole(values: Tensor) -> bool:
     """Tell whether an array holds integers; bool is none."""
     return dtype_name(values).startswith(("int", "uint"))
 

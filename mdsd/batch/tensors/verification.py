@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mdsd._random import RandomSource, read_uniforms
+from mdsd._typing import Tensor
 from mdsd.batch._rules import Rule
 from mdsd.batch.tensors.emission import emit, first_match
 from mdsd.batch.tensors.inputs import DeviceProbs, is_real, pieces, read_probs
@@ -21,15 +20,15 @@ __all__ = ["TESTS", "verify_on_device"]
 
 def verify_on_device(
     target_probs: Located,
-    draft_probs: Any,
-    draft_token_ids: Any,
+    draft_probs: Tensor,
+    draft_token_ids: Tensor,
     *,
     kind: DraftKind,
     rule: Rule,
     num_uniforms: int,
     rng: RandomSource,
     uniforms: Located,
-) -> tuple[Any, Any] | None:
+) -> tuple[Tensor, Tensor] | None:
     """Verify a batch, or give None where an argument did not pass its checks.
 
     Parameters
@@ -86,13 +85,13 @@ def verify_on_device(
     return found[:, 0], first_match(ids == found)[:, 0]
 
 
-def _ids_on_device(space: Space, draft_token_ids: Any) -> Any:
+def _ids_on_device(space: Space, draft_token_ids: Tensor) -> Tensor:
     if isinstance(draft_token_ids, np.ndarray):
         return space.send(draft_token_ids)
     return space.xp.astype(draft_token_ids, space.xp.int64)
 
 
-def _possible(drafted: DeviceProbs, ids: Any, kind: DraftKind) -> Any:
+def _possible(drafted: DeviceProbs, ids: Tensor, kind: DraftKind) -> Tensor:
     """Tell whether all rows of ids can have been drawn, as an array of bool without axes.
 
     That they are distinct and of positive probability also says that there were enough to draw.

@@ -1,4 +1,4 @@
-"""Captures: the laws of a target and of draft models at many positions, in a folder of shards.
+"""Captures: distributions of a target and of draft models at many positions, in folders of shards.
 
 ``capture.json`` holds what is common to all positions (`CaptureHeader`); ``shard-00000.parquet``,
 ``shard-00001.parquet``, ... hold the positions, one a row, M draft models:

@@ -53,14 +53,13 @@ def check_folder(folder: Path) -> list[Path]:
         if folder.exists() and not folder.is_dir():
             raise InvalidArgumentError(f"{where}: cannot be a folder: there is a file of that name")
         found = sorted(folder.iterdir()) if folder.exists() else []
-    shards = [path for path in found if _SHARD.fullmatch(path.name)]
-    leftovers = [path for path in found if _TEMPORARY.fullmatch(path.name)]
-    for path in found:
-        if path.name != HEADER_NAME and path not in shards and path not in leftovers:
-            raise InvalidArgumentError(f"{where}: holds {shown(path.name)}, no part of a capture")
-    if shards and not (folder / HEADER_NAME).exists():
+    names = [path.name for path in found]
+    for name in names:
+        if not (name == HEADER_NAME or _SHARD.fullmatch(name) or _TEMPORARY.fullmatch(name)):
+            raise InvalidArgumentError(f"{where}: holds {shown(name)}, no part of a capture")
+    if HEADER_NAME not in names and any(map(_SHARD.fullmatch, names)):
         raise InvalidArgumentError(f"{where}: holds shards but no {HEADER_NAME}")
-    return leftovers
+    return [path for path in found if _TEMPORARY.fullmatch(path.name)]
 
 
 def read_header(folder: Path) -> CaptureHeader:

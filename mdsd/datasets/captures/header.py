@@ -67,14 +67,13 @@ class CaptureHeader(FrozenArrays):
                 f"draft_models is {shown(given)}; expected a tuple of names, not empty"
             )
         check_model_names("draft_models", given)
-        read: dict[str, Any] = {
-            "draft_models": tuple(given),
-            "vocab_size": check_whole("vocab_size", self.vocab_size, 1),
-        }
-        if self.top_k is not None:
-            read["top_k"] = check_whole("top_k", self.top_k, 1, otherwise=" or None")
-        read["provenance"] = read_json_object("provenance", self.provenance)
-        self.__dict__.update(read)
+        top_k = self.top_k
+        self.__dict__.update(
+            draft_models=tuple(given),
+            vocab_size=check_whole("vocab_size", self.vocab_size, 1),
+            top_k=top_k if top_k is None else check_whole("top_k", top_k, 1, otherwise=" or None"),
+            provenance=read_json_object("provenance", self.provenance),
+        )
         super().__post_init__()
 
 

@@ -27,7 +27,7 @@ __all__ = ["Capture", "open_capture", "read_capture"]
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """A capture whose shards were looked at, but whose laws are read only when asked for.
+    """A capture whose shards were looked at, but whose distributions are read only when asked for.
 
     Attributes
     ----------
@@ -91,8 +91,8 @@ class Capture:
         Raises
         ------
         InvalidArgumentError, InvalidDistributionError
-            If a shard has changed, cannot be read or holds something other than laws; the file,
-            the column, the row in it and the value are named.
+            If a shard has changed, cannot be read or holds something other than distributions; the
+            file, the column, the row in it and the value are named.
         """
         parts = []
         for block in range(bisect_right(self.blocks, start, key=itemgetter(1)), len(self.blocks)):
@@ -121,8 +121,8 @@ class Capture:
         )
         return Dataset(
             name=self.folder.resolve().name,
-            target_logits=logits,
-            draft_logits=dict(zip(names, draft_logits, strict=True)),
+            target_table=logits,
+            draft_tables=dict(zip(names, draft_logits, strict=True)),
             token_ids=padded(parts, "token_ids", np.int64(-1)),
             target_kept_mass=masses,
             draft_kept_mass=dict(zip(names, draft_masses, strict=True)),

@@ -89,7 +89,7 @@ def select(rows: CaptureRows, start: int, stop: int) -> CaptureRows:
 
 
 def check_rows(rows: CaptureRows, vocab_size: int, where: str, first_row: int = 0) -> None:
-    """Check that every row is a set of tokens with laws over it.
+    """Check that every row is a set of tokens with distributions over it.
 
     Parameters
     ----------
@@ -116,8 +116,8 @@ def check_rows(rows: CaptureRows, vocab_size: int, where: str, first_row: int = 
         raise InvalidDistributionError(f"{checks.name('token_ids', row)} is empty")
     checks.check_ids()
     num_drafts = sum(map(is_list, rows.columns)) - 2
-    for law in zip(logprob_columns(num_drafts), mass_columns(num_drafts), strict=True):
-        checks.check_law(*law)
+    for columns in zip(logprob_columns(num_drafts), mass_columns(num_drafts), strict=True):
+        checks.check_model(*columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ class _Checks:
             outside[ends] |= (ids[ends] < 0) | (ids[ends] >= self.vocab_size)
         self.refuse("token_ids", outside, f"expected ids from 0 to {self.vocab_size - 1}")
 
-    def check_law(self, logprob_column: str, mass_column: str) -> None:
+    def check_model(self, logprob_column: str, mass_column: str) -> None:
         values, stated = self.rows.columns[logprob_column], self.rows.columns[mass_column]
         outside = ~((stated >= 0.0) & (stated <= MOST_MASS))
         self.refuse(mass_column, outside, "expected a mass in [0, 1]")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -173,11 +173,10 @@ def open_shard(path: Path, header: CaptureHeader, first_position: int) -> Shard:
         found = header_from_json(metadata[_HEADER_KEY], where)
         check_same_header(found, header, where, "the capture")
         _check_schema(file.schema_arrow, len(header.draft_models), where)
-        groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
-        num_rows = file.metadata.num_rows
+        groups = map(file.metadata.row_group, range(file.num_row_groups))
+        counts, num_rows = tuple(group.num_rows for group in groups), file.metadata.num_rows
         numbers = file.read(columns=["position"], use_threads=False).column("position")
         position = _numbers(numbers, where, "position")
-    counts = tuple(group.num_rows for group in groups)
     if not counts or min(counts) == 0:
         raise InvalidDistributionError(f"{where}: holds a row group without rows")
     if sum(counts) != num_rows:
@@ -196,7 +195,7 @@ def read_group(shard: Shard, group: int, header: CaptureHeader) -> CaptureRows:
     InvalidArgumentError
         If the file is no longer the one that was opened, or ids, masses or numbers are wrong.
     InvalidDistributionError
-        If it cannot be read, or holds something other than laws.
+        If it cannot be read, or holds something other than distributions.
     """
     where = path_name(shard.path)
     if _footer(shard.path) != (shard.size, shard.footer):
@@ -213,7 +212,12 @@ def read_group(shard: Shard, group: int, header: CaptureHeader) -> CaptureRows:
         elif name != "token_ids":
             columns[name], found = _lists(table.column(name), where, name)
             if not np.array_equal(found, offsets):
-                _refuse_lengths(offsets, found, name, where, first_row)
+                lengths, other = np.diff(offsets), np.diff(found)
+                row = int(np.flatnonzero(lengths != other)[0])
+                raise InvalidDistributionError(
+                    f"{where}: {row_name(name, [first_row + row])} has {other[row]} entries, "
+                    f"but token_ids has {lengths[row]}"
+                )
     _check_position(columns["position"], shard.first_position + first_row, num_rows, where)
     rows = CaptureRows(offsets, columns)
     check_rows(rows, header.vocab_size, where, first_row)
@@ -309,14 +313,3 @@ def _lists(column: Any, where: str, name: str) -> tuple[AnyArray, IntArray]:
 def _refuse_nulls(values: Any, where: str, name: str) -> None:
     if values.null_count:
         raise InvalidDistributionError(f"{where}: {name} has missing values")
-
-
-def _refuse_lengths(
-    expected: IntArray, found: IntArray, name: str, where: str, first_row: int
-) -> NoReturn:
-    lengths, other = np.diff(expected), np.diff(found)
-    row = int(np.flatnonzero(lengths != other)[0])
-    raise InvalidDistributionError(
-        f"{where}: {row_name(name, [first_row + row])} has {other[row]} entries, "
-        f"but token_ids has {lengths[row]}"
-    )

@@ -42,7 +42,7 @@ class CapturedPosition:
         The tokens that are kept, ascending.
     target_logprobs : ndarray of float64, shape (K,)
         Natural logarithm of the probability of each under the target at temperature 1, -inf for
-        0. They are of the whole law, so their mass is `target_kept_mass` and not 1.
+        0. They are of the whole distribution, so their mass is `target_kept_mass` and not 1.
     draft_logprobs : ndarray of float64, shape (M, K)
         The same of each draft model.
     target_kept_mass : float
@@ -191,11 +191,7 @@ def _as_rows(positions: Sequence[CapturedPosition], num_drafts: int) -> CaptureR
         )
     ids, tables, masses = [], [], []
     for row, position in enumerate(positions):
-        if not isinstance(position, CapturedPosition):
-            raise InvalidArgumentError(
-                f"{row_name('positions', [row])} is {type(position).__name__}; "
-                "expected a CapturedPosition"
-            )
+        check_type(row_name("positions", [row]), position, CapturedPosition)
         for name in ("text", "token"):
             check_whole(f"positions: {row_name(name, [row])}", getattr(position, name), 0)
         ids.append(_array(position, "token_ids", row, None).astype(np.int64))

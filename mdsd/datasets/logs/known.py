@@ -17,10 +17,18 @@ from itertools import count
 from typing import Any
 
 from mdsd._arguments import read_number, shown
-from mdsd.datasets.logs.problems import Problem
-from mdsd.errors import InvalidDistributionError
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
 
-__all__ = ["Known", "Token", "from_entries", "from_ids", "from_map", "from_triples", "token_name"]
+__all__ = [
+    "Known",
+    "Problem",
+    "Token",
+    "from_entries",
+    "from_ids",
+    "from_map",
+    "from_triples",
+    "token_name",
+]
 
 Token = int | str | bytes
 """A token: its id; its text; or its bytes, where these are not the text in UTF-8."""
@@ -35,6 +43,22 @@ _TOKEN_ID = re.compile(r"token_id:([0-9]{1,18})")
 """How vLLM writes a token where it is asked to return tokens as token ids."""
 
 _MOST_DIGITS = 18
+
+
+class Problem(Exception):
+    """A line cannot be read.
+
+    Parameters
+    ----------
+    text : str
+        The field and what is wrong with it; file and line are added by whoever knows them.
+    error : type of MdsdError
+        What to raise then.
+    """
+
+    def __init__(self, text: str, error: type[MdsdError] = InvalidArgumentError) -> None:
+        super().__init__(text)
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,7 +217,8 @@ def from_ids(value: Mapping[str, Any], place: str) -> Known:
     for key, rank in zip(value, ranks, strict=True):
         if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
             raise Problem(f"{place}[{shown(key)}].rank is {shown(rank)}; expected an integer >= 1")
-    gap = next(rank for rank in count(1) if rank not in ranks)
+    given = set(ranks)
+    gap = next(rank for rank in count(1) if rank not in given)
     return _known(names, logprobs, place, kept=[rank < gap for rank in ranks])
 
 

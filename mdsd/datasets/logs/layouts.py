@@ -14,6 +14,7 @@ from typing import Any
 from mdsd._arguments import shown
 from mdsd.datasets.logs.known import (
     Known,
+    Problem,
     Token,
     from_entries,
     from_ids,
@@ -21,7 +22,6 @@ from mdsd.datasets.logs.known import (
     from_triples,
     token_name,
 )
-from mdsd.datasets.logs.problems import Problem
 
 __all__ = ["read_side"]
 

@@ -9,9 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from mdsd._arguments import one_line, shown
-from mdsd.datasets.logs.known import Known, Token
+from mdsd.datasets.logs.known import Known, Problem, Token
 from mdsd.datasets.logs.layouts import read_side
-from mdsd.datasets.logs.problems import Problem
 from mdsd.errors import InvalidDistributionError
 
 __all__ = ["LoggedPosition", "read_line"]
@@ -136,28 +135,28 @@ def _positions(
         yield LoggedPosition(number, MappingProxyType(found[""].logprobs), MappingProxyType(drafts))
 
 
-def _check_vocabulary(known: Mapping[str, Known], position: int) -> None:
+def _check_vocabulary(known: dict[str, Known], position: int) -> None:
     """Refuse sides that name tokens differently: none would be the same token."""
-    forms = {name: side.by_id for name, side in known.items() if side.by_id is not None}
-    if len(set(forms.values())) > 1:
-        (ids, _), (texts, _) = (
-            next(item for item in forms.items() if item[1] is by_id) for by_id in (True, False)
-        )
+    # The first side of each kind.
+    kinds = {side.by_id: _called(name) for name, side in reversed(known.items())}
+    if True in kinds and False in kinds:
         raise Problem(
-            f"{_called(ids)} has token ids and {_called(texts)} texts at position {position}; "
+            f"{kinds[True]} has token ids and {kinds[False]} texts at position {position}; "
             "expected the same vocabulary on all sides"
         )
 
 
 def _check_sampled(known: Mapping[str, Known], position: int) -> None:
     """Refuse sides that went on with different tokens: later positions follow different texts."""
-    tokens = {name: side.sampled for name, side in known.items() if side.sampled is not None}
-    if len(set(tokens.values())) > 1:
-        (first, one), *others = tokens.items()
-        name, other = next(item for item in others if item[1] != one)
+    tokens: dict[Token, str] = {}
+    for name, side in known.items():
+        if side.sampled is not None:
+            tokens.setdefault(side.sampled, _called(name))
+    if len(tokens) > 1:
+        (one, first), (other, second), *_ = tokens.items()
         raise Problem(
-            f"{_called(first)} goes on with {shown(one)} at position {position} but "
-            f"{_called(name)} with {shown(other)}; expected the same text on all sides"
+            f"{first} goes on with {shown(one)} at position {position} but "
+            f"{second} with {shown(other)}; expected the same text on all sides"
         )
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mdsd._files import as_path, os_errors, path_name
+from mdsd.datasets.logs.known import Problem
 from mdsd.datasets.logs.lines import LoggedPosition, read_line
-from mdsd.datasets.logs.problems import Problem
 from mdsd.errors import InvalidArgumentError
 
 __all__ = ["TopLogprobs", "read_jsonl", "scan_jsonl"]
@@ -21,8 +21,8 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class TopLogprobs:
     """The most probable next tokens of a target and its drafts, position by position.
 
-    What is known of each law is its top, so acceptance can be bounded from below and above only:
-    see `mdsd.acceptance_interval` and `mdsd.studies.interval`.
+    What is known of each distribution is its top, so acceptance can be bounded from below and above
+    only: see `mdsd.acceptance_interval` and `mdsd.studies.interval`.
 
     Attributes
     ----------

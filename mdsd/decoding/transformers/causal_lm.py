@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from mdsd._typing import AnyArray
 from mdsd.decoding.transformers._rows import CachedRows, on_host
 from mdsd.decoding.transformers._support import check_causal
 from mdsd.decoding.transformers._texts import common_length
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = ["CausalLM"]
 
@@ -58,7 +61,7 @@ class CausalLM:
         print(result.tokens_per_target_call, result.seconds)
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         check_causal("model", model)
         self.model = model
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from numpy.typing import ArrayLike
+
+from mdsd._random import RandomSource
+from mdsd._typing import Tensor
 from mdsd.decoding.decoder import make_decoder
 from mdsd.decoding.models import Model, check_model
 from mdsd.decoding.rows import PlainRows, RowModel
+from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.transformers._batch import read_batch
 from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, cache_of
 from mdsd.decoding.transformers._processed import ProcessedRows, VisitedRows
@@ -23,33 +29,48 @@ from mdsd.decoding.transformers._support import (
 )
 from mdsd.decoding.transformers.causal_lm import CausalLM
 from mdsd.decoding.vocabulary import MappedModel
+from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
+from mdsd.trees import TreeLike
 from mdsd.verifiers import Verifier
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import (
+        GenerationConfig,
+        LogitsProcessorList,
+        PreTrainedModel,
+        StoppingCriteriaList,
+    )
+    from transformers.generation.streamers import BaseStreamer
+
+    DraftModel: TypeAlias = PreTrainedModel | Model
+    TorchSource: TypeAlias = torch.Generator | RandomSource
 
 __all__ = ["multi_draft"]
 
 
 def multi_draft(
-    model: Any,
-    input_ids: Any,
-    logits_processor: Any = None,
-    stopping_criteria: Any = None,
-    generation_config: Any = None,
+    model: PreTrainedModel,
+    input_ids: torch.Tensor,
+    logits_processor: LogitsProcessorList | None = None,
+    stopping_criteria: StoppingCriteriaList | None = None,
+    generation_config: GenerationConfig | None = None,
     *,
-    draft_model: Any = None,
-    target_token_ids: Any = None,
-    draft: str = "without_replacement",
-    verifier: str | Verifier = "rrs",
+    draft_model: DraftModel | Sequence[DraftModel] | None = None,
+    target_token_ids: ArrayLike | None = None,
+    draft: Draft = "without_replacement",
+    verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
-    tree: Any = None,
+    tree: TreeLike | None = None,
     scheme: str = "tree",
-    rng: Any = None,
-    generator: Any = None,
-    seed: Any = None,
-    streamer: Any = None,
+    rng: TorchSource = None,
+    generator: TorchSource = None,
+    seed: TorchSource = None,
+    streamer: BaseStreamer | None = None,
     **model_kwargs: Any,
-) -> Any:
+) -> Tensor:
     """Generate from a causal language model of transformers, several tokens at each forward.
 
     To be given to ``generate`` as ``custom_generate``, with the options of this function beside
@@ -65,9 +86,9 @@ def multi_draft(
     target_token_ids : array_like of int, shape (W,), optional
         For a draft model with another vocabulary: the target's id of each of its W tokens, as for
         `MappedModel`, which can be given as `draft_model` as well.
-    draft : str, default "without_replacement"
+    draft : str or DraftKind, default "without_replacement"
         Draft distribution at each node, as for `mdsd.decoding.generate`.
-    verifier : str or Verifier, default "rrs"
+    verifier : str, Verifier or StepVerification, default "rrs"
         As for `mdsd.decoding.generate`.
     num_drafts, depth : int, default 3 and 4
         Children of each node and depth of the tree; a single draft makes it a chain.

@@ -1,1 +1,1 @@
-"""Captures: the laws of a target and its draft models at the positions of texts, into a folder."""
+"""Capturing the distributions of a target and its draft models at the positions of texts."""

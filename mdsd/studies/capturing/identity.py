@@ -32,10 +32,10 @@ def describe_model(name: str, model: Model) -> dict[str, Any]:
     Returns
     -------
     dict
-        The name, the class and, of models of this library, a SHA-256 of all that their laws depend
-        on: configuration and weights of a causal language model, the counts of n-grams. Of one of
-        transformers also what their last digits may depend on: type of number, device, attention
-        and, on the CPU, the number of threads.
+        The name, the class and, of models of this library, a SHA-256 of all that their
+        distributions depend on: configuration and weights of a causal language model, the counts of
+        n-grams. Of one of transformers also what their last digits may depend on: type of number,
+        device, attention and, on the CPU, the number of threads.
 
     Examples
     --------
@@ -99,11 +99,9 @@ def _add(digest: Any, *values: Any) -> None:
 def _add_weights(digest: Any, model: Any) -> None:
     import torch
 
-    config = {
-        name: value
-        for name, value in model.config.to_dict().items()
-        if name not in _NOT_OF_THE_MODEL
-    }
+    config = model.config.to_dict()
+    for name in _NOT_OF_THE_MODEL:
+        config.pop(name, None)
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
     for name, weights in sorted(model.state_dict().items()):
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}\n".encode())

@@ -18,6 +18,7 @@ from mdsd.decoding.decoder import read_eos
 from mdsd.decoding.models import check_model
 from mdsd.decoding.token_ids import read_sequence
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
+from mdsd.studies.capturing.capture_settings import CaptureSettings
 from mdsd.studies.capturing.identity import (
     describe_model,
     token_ids_digest,
@@ -25,9 +26,8 @@ from mdsd.studies.capturing.identity import (
     vocabulary_digest,
 )
 from mdsd.studies.capturing.prompts import Prompts, encode_prompts
-from mdsd.studies.capturing.settings import CaptureSettings
 from mdsd.studies.decoding.models import TextModels
-from mdsd.studies.settings import listed
+from mdsd.studies.study_settings import listed
 
 __all__ = ["CaptureJob", "capture_job", "text_job"]
 

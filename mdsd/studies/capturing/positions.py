@@ -24,7 +24,7 @@ def captured_position(
     token : int
         Number of the last token of the context in it.
     logits : sequence of ndarray, shape (V,)
-        Of the target and of each draft model, each the logits of a law.
+        Of the target and of each draft model, each the logits of a distribution.
     top_k : int or None
         Tokens of each model; None for the whole vocabulary.
 
@@ -44,15 +44,15 @@ def captured_position(
         ids = np.arange(len(logits[0]), dtype=np.int64)
     else:
         ids = np.unique(np.concatenate([most_probable(row, top_k) for row in logits]))
-    laws = [_log_probs(row, ids) for row in logits]
+    logprobs = [_log_probs(row, ids) for row in logits]
     # A sum of probabilities may end just above 1.
-    masses = np.minimum([np.exp(law).sum() for law in laws], 1.0)
+    masses = np.minimum([np.exp(row).sum() for row in logprobs], 1.0)
     return CapturedPosition(
         text=text,
         token=token,
         token_ids=ids,
-        target_logprobs=laws[0],
-        draft_logprobs=np.stack(laws[1:]),
+        target_logprobs=logprobs[0],
+        draft_logprobs=np.stack(logprobs[1:]),
         target_kept_mass=float(masses[0]),
         draft_kept_mass=masses[1:],
     )

@@ -1,17 +1,20 @@
-"""A model that reads one text from its beginning: its logits, many positions in one call."""
+"""A model that reads one text from its beginning, many positions in one call, or continues it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
+from mdsd._random import draw_tokens, generator
 from mdsd._typing import AnyArray
 from mdsd.decoding import Model
 from mdsd.decoding.models import model_logits
 from mdsd.errors import InvalidDistributionError
+from mdsd.filters import probs_from_logits
+from mdsd.studies.capturing.capture_settings import Sampling
 
-__all__ = ["Reader", "blocks", "window_start"]
+__all__ = ["Reader", "blocks", "continued", "window_start"]
 
 _BLOCK = 256
 """Positions of a call: a forward of this length is about as quick, by token, as a longer one."""
@@ -87,7 +90,8 @@ class Reader:
         Raises
         ------
         InvalidDistributionError
-            If the model returns something else than logits of a law: text and token are named.
+            If the model returns something else than logits of a distribution: text and token are
+            named.
         """
         parts = []
         while first < stop:
@@ -129,6 +133,42 @@ class Reader:
         raise InvalidDistributionError(
             f"logits of {self._name} after token {first + row} of {self._text_name}: {what}"
         )
+
+
+def continued(
+    reader: Reader,
+    prompt: list[int],
+    number: int,
+    sampling: Sampling,
+    eos_token_ids: Collection[int],
+) -> list[int]:
+    """Continue a prompt by tokens drawn from a model, one after the other.
+
+    Parameters
+    ----------
+    reader : Reader
+        Of the model, at this text.
+    prompt : list of int
+    number : int
+        Of the prompt. Each has its own random stream, whatever was drawn for others.
+    sampling : Sampling
+    eos_token_ids : collection of int
+        Tokens that end the text.
+
+    Returns
+    -------
+    list of int
+        The prompt and the new tokens; an end token is the last.
+    """
+    rng = generator(sampling.seed, "capture", number)
+    text = list(prompt)
+    while len(text) < len(prompt) + sampling.max_new_tokens:
+        logits = reader.logits(text, len(text) - 1, len(text))[0]
+        probs = probs_from_logits(logits, temperature=sampling.temperature)
+        text.append(int(draw_tokens(probs, rng.random())))
+        if text[-1] in eos_token_ids:
+            break
+    return text
 
 
 def _block_size(vocab_size: int) -> int:

@@ -10,17 +10,16 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from mdsd._files import as_path
-from mdsd.datasets.captures import CapturedPosition, CaptureWriter
+from mdsd.datasets.captures import CapturedPosition
 from mdsd.decoding import Model
 from mdsd.errors import InvalidArgumentError
+from mdsd.studies.capturing.capture_settings import DEFAULT_TOP_K, CaptureSettings
 from mdsd.studies.capturing.folders import check_folder, last_place, open_writer
 from mdsd.studies.capturing.jobs import CaptureJob, capture_job
 from mdsd.studies.capturing.positions import captured_position
-from mdsd.studies.capturing.reading import Reader, blocks
-from mdsd.studies.capturing.sampling import continued
-from mdsd.studies.capturing.settings import DEFAULT_TOP_K, CaptureSettings, capture_settings
+from mdsd.studies.capturing.reading import Reader, blocks, continued
 from mdsd.studies.capturing.summary import CaptureSummary, summarise
-from mdsd.studies.positions import Progress, check_progress
+from mdsd.studies.cases import Progress, check_progress
 
 __all__ = ["capture", "run_capture"]
 
@@ -44,7 +43,7 @@ def capture(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> CaptureSummary:
-    """Record the laws of a target and its draft models at the positions of texts, into a folder.
+    """Record the distributions of a target and its draft models at the positions of texts.
 
     Parameters
     ----------
@@ -101,13 +100,13 @@ def capture(
     InvalidTokenError
         If a text is not made of token ids.
     InvalidDistributionError
-        If the vocabularies differ in size, or a model returns something else than logits of laws:
-        model, text and position are named, and the shard is not written.
+        If the vocabularies differ in size, or a model returns something else than logits of
+        distributions: model, text and position are named, and the shard is not written.
 
     Notes
     -----
-    The laws are softmaxes over the whole vocabulary at temperature 1, computed in float64 and
-    stored in float32. Nothing depends on the time or the place: the same call makes the same
+    The distributions are softmaxes over the whole vocabulary at temperature 1, computed in float64
+    and stored in float32. Nothing depends on the time or the place: the same call makes the same
     files. Memory is bounded by the models and one shard.
 
     Examples
@@ -124,7 +123,7 @@ def capture(
     >>> read_capture(folder).token_ids.tolist()
     [[0, 1], [0, 1], [1, 2]]
     """
-    settings = capture_settings(
+    settings = CaptureSettings(
         sample=sample,
         max_new_tokens=max_new_tokens,
         temperature=temperature,
@@ -168,9 +167,11 @@ def run_capture(
     writer = open_writer(folder, job.header(settings))
     size = settings.shard_size(job.vocab_size, len(job.models))
     before = writer.num_positions
-    if not _is_complete(writer, size, settings.positions):
+    left = None if settings.positions is None else settings.positions - before
+    # As far as that can be told, all is captured: only the last shard is short.
+    complete = before % size != 0 or (left is not None and left <= 0)
+    if not complete:
         found = _positions(job, settings, last_place(writer))
-        left = None if settings.positions is None else settings.positions - before
         reported = _reported(islice(found, left), before, total, progress)
         while shard := list(islice(reported, size)):
             writer.write_shard(shard)
@@ -193,12 +194,6 @@ def _most_positions(job: CaptureJob, settings: CaptureSettings) -> int:
             f"{settings.min_context} needs; the longest has {longest}"
         )
     return sum(counts) if settings.positions is None else min(sum(counts), settings.positions)
-
-
-def _is_complete(writer: CaptureWriter, size: int, positions: int | None) -> bool:
-    """Tell whether all is captured, as far as that can be told: only the last shard is short."""
-    done = writer.num_positions
-    return done % size != 0 or (positions is not None and done >= positions)
 
 
 def _reported(

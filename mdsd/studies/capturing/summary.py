@@ -68,9 +68,9 @@ def summarise(folder: Path, added: int) -> CaptureSummary:
     sums = np.zeros(1 + 2 * len(names))
     for start, stop in capture.blocks:
         data = capture.read(start, stop)
-        target = np.exp(data.target_logits)
+        target = np.exp(data.target_table)
         overlaps = [
-            np.minimum(target, np.exp(data.draft_logits[name])).sum(axis=1) for name in names
+            np.minimum(target, np.exp(data.draft_tables[name])).sum(axis=1) for name in names
         ]
         masses = [data.target_kept_mass, *(data.draft_kept_mass[name] for name in names)]
         sums += [float(values.sum()) for values in (*masses, *overlaps)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from mdsd.decoding import TreeShape
 from mdsd.decoding.decoder import Decoder, make_decoder
-from mdsd.drafts import IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd.drafts import Draft, DraftKind, WithReplacement, read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.studies.decoding.models import TextModels
 from mdsd.verifiers import RRSVerifier, SingleDraftVerifier
@@ -19,9 +19,6 @@ __all__ = ["DecoderCase", "applicable", "candidates"]
 _CHAIN_VERIFIERS = (SingleDraftVerifier.name, "block")
 """Verifiers of single drafts, whose best tree is a chain."""
 
-_BATCH_DRAFTS = (WithReplacement.name, WithoutReplacement.name)
-"""How the first tokens of the batch scheme may be drawn from one draft model."""
-
 
 @dataclass(frozen=True)
 class DecoderCase:
@@ -29,16 +26,26 @@ class DecoderCase:
 
     Attributes
     ----------
-    verifier, draft, scheme : str
+    verifier, scheme : str
         As for `mdsd.decoding.generate`.
+    draft : DraftKind
+        Given as it is or by its label.
     tree : tuple of int
         Children of each node by level; (M, 1, ..., 1) for M chains of the batch scheme.
     """
 
     verifier: str
-    draft: str
+    draft: Draft
     tree: tuple[int, ...]
     scheme: str = "tree"
+
+    def __post_init__(self) -> None:
+        vars(self).update(draft=read_kind(self.draft))
+
+    @property
+    def kind(self) -> DraftKind:
+        """What is drafted."""
+        return read_kind(self.draft)
 
     @property
     def num_nodes(self) -> int:
@@ -54,15 +61,21 @@ class DecoderCase:
     @property
     def label(self) -> dict[str, Any]:
         """The columns that say which decoder a row is about."""
-        return {**vars(self), "num_nodes": self.num_nodes}
+        return {
+            "verifier": self.verifier,
+            "draft": self.kind.label,
+            "tree": self.tree,
+            "scheme": self.scheme,
+            "num_nodes": self.num_nodes,
+        }
 
     def options(self, models: TextModels) -> dict[str, Any]:
         """Give the arguments of `mdsd.decoding.generate` that it decides, models included."""
-        several = self.draft == IndependentDrafts.name
+        several = self.kind.one_model_each
         chosen: dict[str, Any] = {
             "target": models.target,
             "draft_model": list(models.draft_models) if several else models.draft_models[0],
-            "draft": self.draft,
+            "draft": self.kind,
             "verifier": self.verifier,
             "scheme": self.scheme,
         }
@@ -82,7 +95,10 @@ class DecoderCase:
 
 
 def candidates(
-    tree: Sequence[int], verifiers: Iterable[str], drafts: Sequence[str], schemes: Sequence[str]
+    tree: Sequence[int],
+    verifiers: Iterable[str],
+    drafts: Sequence[Draft],
+    schemes: Sequence[str],
 ) -> tuple[DecoderCase, ...]:
     """List decoders that draft as many tokens in a step as a tree has, whether they exist or not.
 
@@ -90,7 +106,8 @@ def candidates(
     ----------
     tree : sequence of int
         Children of each node by level.
-    verifiers, drafts, schemes : sequence of str
+    verifiers, schemes : sequence of str
+    drafts : sequence of (str or DraftKind)
 
     Returns
     -------
@@ -102,7 +119,7 @@ def candidates(
     Examples
     --------
     >>> for case in candidates([2, 2], ["single", "rrs"], ["with_replacement"], ["tree", "batch"]):
-    ...     print(case.verifier, case.draft, case.tree, case.scheme)
+    ...     print(case.verifier, case.kind, case.tree, case.scheme)
     single with_replacement (2, 2) tree
     single with_replacement (1, 1, 1, 1, 1, 1) tree
     rrs with_replacement (2, 2) tree
@@ -111,17 +128,18 @@ def candidates(
     given = tuple(tree)
     nodes = TreeShape.from_branching(given).num_nodes
     chain, chains = (1,) * nodes, (given[0],) + (1,) * (nodes // given[0] - 1)
+    kinds = [read_kind(draft) for draft in drafts]
     found: list[DecoderCase] = []
     for verifier in verifiers:
         if "tree" in schemes:
-            found += [DecoderCase(verifier, draft, given) for draft in drafts]
-            if verifier in _CHAIN_VERIFIERS and WithReplacement.name in drafts:
-                found.append(DecoderCase(verifier, WithReplacement.name, chain))
+            found += [DecoderCase(verifier, kind, given) for kind in kinds]
+            if verifier in _CHAIN_VERIFIERS and WithReplacement.kind() in kinds:
+                found.append(DecoderCase(verifier, WithReplacement.kind(), chain))
         if "batch" in schemes and verifier == RRSVerifier.name and given[0] > 1:
             found += [
-                DecoderCase(verifier, draft, chains, "batch")
-                for draft in drafts
-                if draft in _BATCH_DRAFTS
+                DecoderCase(verifier, kind, chains, "batch")
+                for kind in kinds
+                if kind.draft_type.successive and not kind.one_model_each
             ]
     return tuple(dict.fromkeys(found))
 

@@ -129,11 +129,11 @@ def folder_models(target: Path, draft_models: Sequence[Path]) -> TextModels:
         return CausalLM(_load(transformers.AutoModelForCausalLM, folder, dtype="float32").eval())
 
     tokenizer = _load(transformers.AutoTokenizer, target)
-    judge = load(target)
+    loaded = load(target)
     drafters: list[Model] = []
     for folder in draft_models:
         own = _load(transformers.AutoTokenizer, folder) if _has_tokenizer(folder) else tokenizer
-        drafters.append(_over_vocabulary(load(folder), own, tokenizer, judge.vocab_size))
+        drafters.append(_over_vocabulary(load(folder), own, tokenizer, loaded.vocab_size))
 
     def decode(token_ids: list[int]) -> str:
         text: str = tokenizer.decode(
@@ -142,11 +142,11 @@ def folder_models(target: Path, draft_models: Sequence[Path]) -> TextModels:
         return text
 
     return TextModels(
-        judge,
+        loaded,
         tuple(drafters),
         lambda text: list(tokenizer(text)["input_ids"]),
         decode,
-        _end_tokens(judge.model, tokenizer),
+        _end_tokens(loaded.model, tokenizer),
         (str(target), *map(str, draft_models)),
         tokenizer.get_vocab(),
     )

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from mdsd.decoding import DecodeResult, generate
+from mdsd.studies.cases import Progress, Steps
 from mdsd.studies.decoding.cases import DecoderCase
+from mdsd.studies.decoding.decoder_settings import DecodeSettings
 from mdsd.studies.decoding.models import TextModels
-from mdsd.studies.decoding.settings import DecodeSettings
-from mdsd.studies.positions import Progress, Steps
-from mdsd.studies.rows import DecoderRow
+from mdsd.studies.study_rows import DecoderRow
 
 __all__ = ["decoder_row", "ratio_of_totals", "run_comparison", "run_decode"]
 
@@ -162,7 +162,7 @@ def _run(
 ) -> DecodeResult:
     return generate(
         **case.options(models),
-        **settings.sampling,
+        **settings.filters.columns,
         prompt_ids=settings.prompt_ids,
         max_new_tokens=settings.max_new_tokens,
         eos_token_id=settings.eos_token_ids or None,

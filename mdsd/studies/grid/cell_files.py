@@ -1,6 +1,6 @@
 """The file of a cell: one row a position, one column a bound or an acceptance (parquet).
 
-For every construction a column of truth values says where its n tokens can be drafted; elsewhere
+For every kind of draft a column of truth values says where its n tokens can be drafted; elsewhere
 its numbers are null. What the cell is, and why columns were not computed, stands in the metadata.
 """
 
@@ -17,9 +17,10 @@ from mdsd._arguments import one_line
 from mdsd._files import new_file, path_name
 from mdsd._typing import AnyArray
 from mdsd.errors import InvalidArgumentError
-from mdsd.studies.grid.cells import Cell, Construction
-from mdsd.studies.grid.values import BlockValues
-from mdsd.studies.rows import Missing
+from mdsd.filters import Filters
+from mdsd.studies.cells import Cell, DraftedFrom
+from mdsd.studies.study_rows import Missing
+from mdsd.studies.values import BlockValues
 
 __all__ = ["CellFile", "write_cell"]
 
@@ -69,7 +70,7 @@ class CellFile:
         Parameters
         ----------
         names : sequence of str
-            As `Construction` gives them.
+            As `DraftedFrom` gives them.
 
         Returns
         -------
@@ -113,7 +114,7 @@ def write_cell(path: Path, cell: Cell, blocks: Iterable[BlockValues]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    drawable = {construction.drawable_column for construction in cell.constructions}
+    drawable = {each.drawable_column for each in cell.drafted}
     schema = pa.schema(
         [(name, pa.bool_() if name in drawable else pa.float64()) for name in cell.columns]
     )
@@ -135,17 +136,19 @@ def write_cell(path: Path, cell: Cell, blocks: Iterable[BlockValues]) -> None:
 
 
 def _read_cell(described: Mapping[str, Any]) -> Cell:
-    judged = tuple(
-        (Construction(each["draft"], tuple(each["draft_models"])), tuple(verifiers))
-        for each, verifiers in described["judged"]
-    )
+    asked = ((_drafted(each), tuple(verifiers)) for each, verifiers in described["asked"])
     return Cell(
-        **{
-            **described,
-            "draft_models": tuple(described["draft_models"]),
-            "judged": judged,
-        }
+        tuple(described["draft_models"]),
+        described["num_drafts"],
+        Filters(**described["filters"]),
+        described["joint"],
+        tuple(asked),
+        tuple(map(_drafted, described["yardsticks"])),
     )
+
+
+def _drafted(described: Mapping[str, Any]) -> DraftedFrom:
+    return DraftedFrom(described["draft"], tuple(described["draft_models"]))
 
 
 @contextmanager

@@ -29,11 +29,13 @@ from mdsd._files import as_path, new_file, only_writer, path_name
 from mdsd._version import __version__
 from mdsd.datasets import Source
 from mdsd.errors import InvalidArgumentError
+from mdsd.filters import CUT_COLUMNS
 from mdsd.studies.grid.cell_files import CellFile, write_cell
-from mdsd.studies.grid.rows import StudyRow, study_rows
-from mdsd.studies.grid.settings import GridSettings
-from mdsd.studies.grid.values import BlockValues
+from mdsd.studies.means import study_rows
 from mdsd.studies.output import to_csv, to_parquet, write_files
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.study_settings import StudySettings
+from mdsd.studies.values import BlockValues, study_blocks
 
 __all__ = ["Block", "Study", "StudyFolder", "opened_study", "read_study"]
 
@@ -77,14 +79,10 @@ class StudyFolder:
         All tasks, done or not: a cell at a block of positions each.
     """
 
-    def __init__(self, path: Path, source: Source, settings: GridSettings) -> None:
+    def __init__(self, path: Path, source: Source, settings: StudySettings) -> None:
         self._path = path
         self._cells = settings.cells
-        self._blocks = tuple(
-            (start, min(stop, settings.positions))
-            for start, stop in source.blocks
-            if start < settings.positions
-        )
+        self._blocks = tuple(study_blocks(source, settings.positions))
         self.num_tasks = len(self._cells) * len(self._blocks)
         self._claim(_plan(source, settings))
         self._left = [self._blocks_left(number) for number in range(len(self._cells))]
@@ -203,7 +201,7 @@ class StudyFolder:
 
 
 @contextmanager
-def opened_study(path: Path, source: Source, settings: GridSettings) -> Iterator[StudyFolder]:
+def opened_study(path: Path, source: Source, settings: StudySettings) -> Iterator[StudyFolder]:
     """Open the folder of a study, for this process alone while the block runs.
 
     Parameters
@@ -211,7 +209,7 @@ def opened_study(path: Path, source: Source, settings: GridSettings) -> Iterator
     path : path
         Made if it is not there. One that holds the same study, whole or in part, is gone on with.
     source : Source
-    settings : GridSettings
+    settings : StudySettings
 
     Yields
     ------
@@ -255,7 +253,8 @@ def read_study(path: str | os.PathLike[str]) -> Study:
                 "cells; run it again to go on"
             )
         cells.append(CellFile(file))
-    rows = tuple(row for cell in cells for row in study_rows(cell))
+    about = {"data": plan["data"]["name"], "seed": plan["settings"]["seed"]}
+    rows = tuple(row for file in cells for row in study_rows(file.cell, file, about))
     return Study(folder.resolve().name, plan, tuple(cells), rows)
 
 
@@ -285,7 +284,7 @@ def _may_be_here(entry: Path, begun: bool) -> bool:
     return entry.name.endswith(_MADE_OF_IT) or _TEMPORARY.fullmatch(entry.name) is not None
 
 
-def _plan(source: Source, settings: GridSettings) -> dict[str, Any]:
+def _plan(source: Source, settings: StudySettings) -> dict[str, Any]:
     """Say what is asked of what data, and with what versions."""
     return {
         "version": __version__,
@@ -335,7 +334,8 @@ def _is_plan(plan: Any) -> bool:
         and isinstance(data.get("positions"), int)
         and isinstance(data.get("provenance"), dict)
         and isinstance(plan["settings"].get("positions"), int)
-        and isinstance(plan["settings"].get("top_k"), list)
+        and isinstance(plan["settings"].get("seed"), int)
+        and all(isinstance(plan["settings"].get(name), list) for name in CUT_COLUMNS)
     )
 
 

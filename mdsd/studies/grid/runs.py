@@ -8,15 +8,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Unpack
 
 from mdsd._files import as_path
 from mdsd.datasets import Dataset, Source, open_source
+from mdsd.drafts import Draft
+from mdsd.filters import FilterAxes
+from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.grid.folder import Block, Study, opened_study
-from mdsd.studies.grid.rows import StudyRow
-from mdsd.studies.grid.settings import GridSettings, grid_settings
-from mdsd.studies.grid.values import BlockValues, block_values
 from mdsd.studies.grid.workers import check_workers, run_tasks
-from mdsd.studies.positions import Progress, check_progress
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.study_settings import StudySettings, grid_settings
+from mdsd.studies.values import BlockValues, FilteredBlock, block_values
 from mdsd.verifiers import Verifier
 
 __all__ = ["run_study", "study", "study_folder"]
@@ -26,18 +29,17 @@ def study(
     data: str | os.PathLike[str] | Dataset,
     *,
     num_drafts: Iterable[int] = (2, 3, 4),
-    drafts: Iterable[str] | None = None,
+    drafts: Iterable[Draft] | None = None,
     draft_models: Iterable[str] | None = None,
     verifiers: Iterable[str | Verifier] | None = None,
     temperatures: Iterable[float] = (1.0,),
-    top_k: Iterable[int | None] = (None,),
-    top_p: Iterable[float] = (1.0,),
     positions: int | None = None,
     seed: int = 0,
     output: str | os.PathLike[str] | None = None,
     workers: int | None = 1,
     scheduler: str | None = None,
     progress: Progress | None = None,
+    **filters: Unpack[FilterAxes],
 ) -> tuple[StudyRow, ...]:
     """Run every verifier in every cell of a grid, and say where the lost acceptance goes.
 
@@ -48,9 +50,6 @@ def study(
         what `mdsd.datasets` read.
     num_drafts, drafts, draft_models, verifiers, temperatures, positions
         As for `compare`.
-    top_k : iterable of (int or None), default (None,)
-    top_p : iterable of float, default (1.0,)
-        Filters for target and draft alike; the grid has every pair of both.
     seed : int, default 0
         Seed of acceptance rates that are estimated.
     output : path-like, optional
@@ -63,6 +62,9 @@ def study(
         the same path.
     progress : callable, optional
         Called with (tasks done, all tasks); a task is a cell at a block of positions.
+    **filters
+        Lists of filters for target and draft alike, such as `top_k` and `top_p` of
+        `mdsd.probs_from_logits`; the grid has every combination.
 
     Returns
     -------
@@ -87,11 +89,11 @@ def study(
     -----
     The parts of 1 - acceptance: a verifier loses what it stays below the bound of its draft
     distribution; the construction of the draft loses what that bound stays below the best bound of
-    any construction from the same models (with and without replacement, greedy, SpecHub, top-k,
-    and independent drafts where asked for); the rest is lost to the draft model.
+    any way of drafting from the same models (all kinds without options that take one model, and
+    what is asked for); the rest is lost to the draft model.
 
     Rates of rrs without replacement for three drafts and more are estimated at each position from
-    256 rejection paths where they cannot be enumerated; `stderr`, over positions, includes that.
+    1,024 rejection paths where there are more; `stderr`, over positions, includes that.
 
     Examples
     --------
@@ -112,10 +114,9 @@ def study(
         draft_models=draft_models,
         verifiers=verifiers,
         temperatures=temperatures,
-        top_k=top_k,
-        top_p=top_p,
         positions=positions,
         seed=seed,
+        **filters,
     )
     with study_folder(None if output is None else as_path(output, "output")) as folder:
         return run_study(source, settings, folder, workers, scheduler, progress).rows
@@ -123,7 +124,7 @@ def study(
 
 def run_study(
     source: Source,
-    settings: GridSettings,
+    settings: StudySettings,
     output: Path,
     workers: int | None = 1,
     scheduler: str | None = None,
@@ -134,7 +135,7 @@ def run_study(
     Parameters
     ----------
     source : Source
-    settings : GridSettings
+    settings : StudySettings
         From `grid_settings`.
     output, workers, scheduler, progress
         As for `study`.
@@ -168,12 +169,13 @@ class _Runner:
     """Computes a task; what it carries goes to other processes with it."""
 
     source: Source
-    settings: GridSettings
+    settings: StudySettings
 
     def __call__(self, task: tuple[int, Block]) -> tuple[int, Block, BlockValues]:
         number, block = task
         cell, data = self.settings.cells[number], self.source.read(*block)
-        return number, block, block_values(data, block[0], cell, self.settings)
+        filtered = FilteredBlock(data, cell.filters)
+        return number, block, block_values(filtered, block[0], cell, self.settings)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mdsd.studies.intervals.rows import IntervalRow
+from mdsd.studies.intervals.interval_rows import IntervalRow
 from mdsd.studies.intervals.runs import interval
 
 __all__ = ["IntervalRow", "interval"]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import partial
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from mdsd.datasets import LoggedPosition, TopLogprobs
-from mdsd.drafts import IndependentDrafts
+from mdsd.drafts import Draft
 from mdsd.errors import InvalidDistributionError, SolverError, UnsupportedError
 from mdsd.intervals import AcceptanceInterval, acceptance_interval
-from mdsd.studies.intervals.rows import IntervalRow
-from mdsd.studies.intervals.settings import IntervalSettings, interval_settings
-from mdsd.studies.positions import Case, Progress, Steps, check_progress
-from mdsd.studies.rows import Tally
+from mdsd.studies.cases import Case, Progress, Steps, check_progress
+from mdsd.studies.intervals.interval_rows import IntervalRow
+from mdsd.studies.intervals.interval_settings import interval_settings
+from mdsd.studies.study_rows import Mean, Missing
+from mdsd.studies.study_settings import Cases
 
 __all__ = ["interval", "run_interval"]
 
@@ -27,7 +30,7 @@ def interval(
     log: TopLogprobs,
     *,
     num_drafts: Iterable[int] = (2, 3, 4),
-    drafts: Iterable[str] | None = None,
+    drafts: Iterable[Draft] | None = None,
     draft_models: Iterable[str] | None = None,
     positions: int | None = None,
     progress: Progress | None = None,
@@ -40,7 +43,7 @@ def interval(
         From `mdsd.datasets.read_jsonl` or `mdsd.datasets.scan_jsonl`.
     num_drafts : iterable of int, default (2, 3, 4)
         Numbers n of draft tokens.
-    drafts : iterable of str, optional
+    drafts : iterable of (str or DraftKind), optional
         Of with_replacement, without_replacement, independent and greedy; all that apply if None.
         "independent" takes the first n draft models and needs as many.
     draft_models : iterable of str, optional
@@ -85,7 +88,7 @@ def interval(
 
 
 def run_interval(
-    log: TopLogprobs, settings: IntervalSettings, progress: Progress | None = None
+    log: TopLogprobs, settings: Cases, progress: Progress | None = None
 ) -> tuple[IntervalRow, ...]:
     """Compute intervals as settings that were checked before say.
 
@@ -93,7 +96,7 @@ def run_interval(
     ----------
     log : TopLogprobs
         Gone through once.
-    settings : IntervalSettings
+    settings : Cases
     progress : callable, optional
         Called with (positions done, all positions).
 
@@ -101,80 +104,62 @@ def run_interval(
     -------
     tuple of IntervalRow
     """
-    tallies = {case: _Tallies(case) for case in settings.cases}
+    found: dict[Case, list[_Ends]] = {case: [] for case in settings.cases}
+    missing: dict[Case, Missing] = {}
     step = Steps(settings.positions, progress)
     for number, position in enumerate(islice(log.positions, settings.positions)):
-        for tally in tallies.values():
-            tally.add(position, number)
+        for case, known in found.items():
+            drafts = [position.drafts[model] for model in case.draft_models]
+            ends = AcceptanceInterval(math.nan, math.nan)
+            try:
+                ends = _interval(case, position)
+            except InvalidDistributionError:
+                # The log itself was checked when it was read: there are too few tokens to draw.
+                continue
+            except (UnsupportedError, SolverError) as error:
+                tokens = len(position.target.keys() | set().union(*drafts))
+                missing.setdefault(case, Missing("lower", number, tokens, str(error)))
+            drafted = math.fsum(_mass(tokens) / len(drafts) for tokens in drafts)
+            known.append((ends.lower, ends.upper, _mass(position.target), drafted))
         step()
-    return tuple(tally.row() for tally in tallies.values())
+    return tuple(_row(case, known, missing.get(case)) for case, known in found.items())
 
 
-class _Tallies:
-    """Numbers of one case."""
+_Ends = tuple[float, float, float, float]
+"""Of one position: lower and upper end, known mass of the target and of the draft."""
 
-    def __init__(self, case: Case) -> None:
-        self._case = case
-        self._positions = 0
-        self._lower, self._upper = Tally("lower"), Tally("upper")
-        self._target, self._draft = Tally("known_target_mass"), Tally("known_draft_mass")
 
-    def add(self, position: LoggedPosition, number: int) -> None:
-        found: AcceptanceInterval | Exception
-        try:
-            found = _interval(self._case, position)
-        except InvalidDistributionError:
-            # The log itself was checked when it was read: there are too few tokens to draw.
-            return
-        except (UnsupportedError, SolverError) as error:
-            found = error
-        self._positions += 1
-        drafts = [position.drafts[model] for model in self._case.draft_models]
-        masses = [_mass(known) for known in drafts]
-        tokens = len(position.target.keys() | set().union(*drafts))
-        for tally, compute in (
-            (self._lower, partial(_end, found, "lower")),
-            (self._upper, partial(_end, found, "upper")),
-            (self._target, partial(_mass, position.target)),
-            (self._draft, partial(math.fsum, [mass / len(masses) for mass in masses])),
-        ):
-            tally.add(compute, position=number, tokens=tokens)
-
-    def row(self) -> IntervalRow:
-        lower, upper = self._lower.mean, self._upper.mean
-        return IntervalRow(
-            draft_model="+".join(self._case.draft_models),
-            draft=self._case.draft,
-            num_drafts=self._case.num_drafts,
-            lower=lower,
-            lower_stderr=self._lower.stderr,
-            upper=upper,
-            upper_stderr=self._upper.stderr,
-            width=None if lower is None or upper is None else upper - lower,
-            known_target_mass=self._target.mean,
-            known_draft_mass=self._draft.mean,
-            positions=self._positions,
-            missing=tuple(t.missing for t in (self._lower, self._upper) if t.missing is not None),
-        )
+def _row(case: Case, known: list[_Ends], missing: Missing | None) -> IntervalRow:
+    columns = np.array(known).reshape(-1, 4).T
+    lower, upper = (Mean(values, missing) for values in columns[:2])
+    return IntervalRow(
+        draft_model="+".join(case.draft_models),
+        draft=case.kind.label,
+        num_drafts=case.num_drafts,
+        lower=lower.mean,
+        lower_stderr=lower.stderr,
+        upper=upper.mean,
+        upper_stderr=upper.stderr,
+        width=None if lower.mean is None or upper.mean is None else upper.mean - lower.mean,
+        known_target_mass=Mean(columns[2]).mean,
+        known_draft_mass=Mean(columns[3]).mean,
+        positions=len(known),
+        joint=case.kind.one_model_each,
+        missing=() if missing is None else (missing, replace(missing, what="upper")),
+    )
 
 
 def _interval(case: Case, position: LoggedPosition) -> AcceptanceInterval:
     drafts = [_not_empty(position.drafts[model]) for model in case.draft_models]
-    known = drafts if case.draft == IndependentDrafts.name else drafts[0]
+    known = drafts if case.kind.one_model_each else drafts[0]
     return acceptance_interval(
-        _not_empty(position.target), known, draft=case.draft, num_drafts=case.num_drafts
+        _not_empty(position.target), known, draft=case.kind, num_drafts=case.num_drafts
     )
 
 
 def _not_empty(known: Mapping[Any, float]) -> Mapping[Any, float]:
     """Give at least one token: where a log tells nothing, one that is never drawn tells no more."""
     return known or {_NO_TOKEN: -math.inf}
-
-
-def _end(found: AcceptanceInterval | Exception, name: str) -> float:
-    if isinstance(found, Exception):
-        raise found
-    return float(getattr(found, name))
 
 
 def _mass(known: Mapping[Any, float]) -> float:

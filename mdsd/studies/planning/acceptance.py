@@ -7,18 +7,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd._arguments import check_name, check_whole, shown
+from mdsd._arguments import check_whole, shown
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._typing import FloatArray
-from mdsd.datasets import Dataset
-from mdsd.drafts import WithoutReplacement, WithReplacement, read_kind
+from mdsd.datasets import Source
+from mdsd.drafts import Draft, WithoutReplacement, read_kind
 from mdsd.errors import InvalidArgumentError
-from mdsd.studies.positions import Progress, Visit, visits
-from mdsd.studies.settings import Settings, compare_settings
+from mdsd.filters import FilterOptions
+from mdsd.studies.cases import Case, Progress, Steps
+from mdsd.studies.study_settings import StudySettings, compare_settings
+from mdsd.studies.values import FilteredBlock, study_blocks
 from mdsd.verifiers import RRSVerifier
 
 __all__ = [
@@ -38,8 +40,6 @@ _MOST_RANKS = 64
 
 _KEY = "acceptance_by_rank"
 """What a JSON file may call its numbers; that of ``mdsd plan-tree --json`` does."""
-
-_DRAFTS = (WithReplacement.name, WithoutReplacement.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,62 +189,57 @@ class MeasuringSettings:
     ----------
     ranks : int
         R, the most children of a node.
-    study : Settings
+    study : StudySettings
         Data and filters; a single case.
     """
 
     ranks: int
-    study: Settings
+    study: StudySettings
 
-    def describe(self, data: str) -> dict[str, Any]:
-        """Give the settings as they are written next to the rows.
+    @property
+    def case(self) -> Case:
+        """What is drafted."""
+        (case,) = self.study.asked.cases
+        return case
 
-        Parameters
-        ----------
-        data : str
-            Name or path of the data set.
-        """
-        (case,) = self.study.cases
+    def describe(self) -> dict[str, Any]:
+        """Give the settings as they are written next to the rows."""
         return {
-            "data": data,
             "positions": self.study.positions,
-            "draft_model": case.draft_models[0],
-            "draft": case.draft,
+            "draft_model": self.case.draft_models[0],
+            "draft": self.case.kind.label,
             "verifier": RRSVerifier.name,
             "ranks": self.ranks,
-            "temperature": case.temperature,
-            "top_k": self.study.top_k,
-            "top_p": self.study.top_p,
+            **self.case.filters.columns,
             "seed": self.study.seed,
         }
 
 
 def measuring_settings(
-    dataset: Dataset,
+    source: Source,
     *,
-    draft: str = WithoutReplacement.name,
+    draft: Draft = WithoutReplacement.name,
     ranks: int = 8,
     draft_model: str | None = None,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
     positions: int | None = None,
     seed: int = 0,
+    **filters: Unpack[FilterOptions],
 ) -> MeasuringSettings:
     """Check the options of a measurement.
 
     Parameters
     ----------
-    dataset : Dataset
-    draft : {"with_replacement", "without_replacement"}
+    source : Source
+    draft : str or DraftKind, default "without_replacement"
+        A kind whose tokens are drawn one after another from one draft model.
     ranks : int, default 8
     draft_model : str, optional
-        The first of the data set if None.
-    temperature, top_k, top_p
-        Filters for target and draft alike.
+        The first of the data if None.
     positions : int, optional
         Use only the first ones.
     seed : int, default 0
+    **filters
+        Of target and draft alike, as for `mdsd.probs_from_logits`.
 
     Returns
     -------
@@ -255,32 +250,35 @@ def measuring_settings(
     InvalidArgumentError
         If an option is out of range, or a name is not known.
     """
-    check_name("draft distribution", draft, _DRAFTS)
-    return MeasuringSettings(
-        check_whole("ranks", ranks, 1, _MOST_RANKS),
-        compare_settings(
-            dataset,
-            num_drafts=(1,),
-            drafts=(draft,),
-            draft_models=None if draft_model is None else (draft_model,),
-            verifiers=(RRSVerifier.name,),
-            temperatures=(temperature,),
-            top_k=top_k,
-            top_p=top_p,
-            positions=positions,
-            seed=seed,
-        ),
+    kind = read_kind(draft)
+    if kind.one_model_each or not kind.draft_type.successive:
+        raise InvalidArgumentError(
+            f"draft is {kind}; expected one whose tokens are drawn one after another from one "
+            "draft model, as with_replacement and without_replacement"
+        )
+    chosen: dict[str, Any] = dict(filters)
+    study = compare_settings(
+        source,
+        num_drafts=(1,),
+        drafts=(kind,),
+        draft_models=None if draft_model is None else (draft_model,),
+        verifiers=(RRSVerifier.name,),
+        temperatures=(chosen.pop("temperature", 1.0),),
+        positions=positions,
+        seed=seed,
+        **chosen,
     )
+    return MeasuringSettings(check_whole("ranks", ranks, 1, _MOST_RANKS), study)
 
 
 def measured_acceptance(
-    dataset: Dataset, settings: MeasuringSettings, progress: Progress | None = None
+    source: Source, settings: MeasuringSettings, progress: Progress | None = None
 ) -> RankAcceptance:
     """Measure acceptance by rank: how often recursive rejection takes each of R drafts.
 
     Parameters
     ----------
-    dataset : Dataset
+    source : Source
     settings : MeasuringSettings
     progress : callable, optional
         Called with (positions done, all positions).
@@ -295,31 +293,38 @@ def measured_acceptance(
     Examples
     --------
     >>> from mdsd import datasets
-    >>> data = datasets.load("smollm2")
+    >>> data = datasets.open_source("smollm2")
     >>> found = measured_acceptance(data, measuring_settings(data, ranks=3, positions=4))
     >>> found.by_rank.shape, bool(found.by_rank[0] > found.by_rank[1])
     ((3,), True)
     """
-    (case,) = settings.study.cases
-    shares = np.array(
-        [_shares(visit, settings) for visit in visits(dataset, settings.study, progress)]
-    )
-    count = len(shares)
+    case, (model,) = settings.case, settings.case.draft_models
+    step = Steps(settings.study.positions, progress)
+    shares = []
+    for start, stop in study_blocks(source, settings.study.positions):
+        block = FilteredBlock(source.read(start, stop), case.filters)
+        for position, laws in enumerate(zip(block.target, block.draft(model), strict=True), start):
+            shares.append(_shares(settings, position, *laws))
+            step()
+    found, count = np.array(shares), len(shares)
     return RankAcceptance(
-        shares.mean(axis=0),
-        shares.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else None,
-        f"rrs on {case.draft_models[0]}, {case.draft}, temperature {case.temperature:g}, "
-        f"{count} positions",
+        found.mean(axis=0),
+        found.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else None,
+        f"rrs on {source.name}, {model}, {case.kind}, {', '.join(case.filters.words)}, "
+        f"seed {settings.study.seed}, {count} positions",
     )
 
 
-def _shares(visit: Visit, settings: MeasuringSettings) -> FloatArray:
+def _shares(
+    settings: MeasuringSettings, position: int, target_probs: FloatArray, draft_probs: FloatArray
+) -> FloatArray:
     """Share of the draws at a position that accept each rank."""
-    law = read_kind(visit.case.draft).make_at_most(
-        cast(Any, visit.draft).draft_probs, settings.ranks
-    )
-    sequence = np.random.SeedSequence(settings.study.seed, spawn_key=(visit.position,))
-    rng = np.random.default_rng(sequence)
-    plan = RRSVerifier().plan(visit.target_probs, law)
-    found = plan.verify_many(law.sample(rng, _DRAWS), rng).accept_index
+    kind = settings.case.kind
+    if kind.draft_type.declared:  # tokens that no side has change nothing but the size
+        live = (target_probs > 0.0) | (draft_probs > 0.0)
+        target_probs, draft_probs = target_probs[live], draft_probs[live]
+    draft = kind.make_at_most(draft_probs, settings.ranks)
+    rng = np.random.default_rng(np.random.SeedSequence(settings.study.seed, spawn_key=(position,)))
+    plan = RRSVerifier().plan(target_probs, draft)
+    found = plan.verify_many(draft.sample(rng, _DRAWS), rng).accept_index
     return np.bincount(found[found >= 0], minlength=settings.ranks) / _DRAWS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mdsd.studies.planning.trees import PlannedTree
 from mdsd.studies.plots import STYLE
-from mdsd.studies.tables import counted
+from mdsd.studies.terminal import counted
 from mdsd.trees import TreeShape
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 from mdsd._arguments import check_whole
 from mdsd.analysis import TreePlan, plan_tree
 from mdsd.studies.planning.acceptance import RankAcceptance
-from mdsd.studies.rows import Row
+from mdsd.studies.study_rows import Row
 from mdsd.trees import MAX_NODES
 
 __all__ = ["NodeRow", "PlanLimits", "PlannedTree", "plan_limits", "planned_tree"]

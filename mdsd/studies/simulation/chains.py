@@ -28,7 +28,7 @@ class RandomChains(FrozenArrays):
     target, draft : ndarray of float64, shape (V, V) or (T, V, V)
         One matrix for all positions, or one for each.
     initial : ndarray of float64, shape (V,)
-        Law of the token before the first position: uniform.
+        Distribution of the token before the first position: uniform.
     horizon : int
         T.
     """
@@ -45,7 +45,7 @@ class RandomChains(FrozenArrays):
 
     @property
     def one_position(self) -> tuple[FloatArray, FloatArray]:
-        """Laws of target and draft at the first position, after the token that parts them most."""
+        """Both distributions at the first position, after the token that parts them most."""
         first = (0,) * (self.target.ndim - 2)
         target, draft = self.target[first], self.draft[first]
         row = int(np.abs(target - draft).sum(axis=1).argmax())

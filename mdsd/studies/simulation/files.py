@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from mdsd.studies.output import to_csv
-from mdsd.studies.plots import to_png
+from mdsd.studies.output import picture, to_csv
 from mdsd.studies.simulation.plots import simulation_figures
 from mdsd.studies.simulation.runs import Simulation
-from mdsd.studies.simulation.settings import SimulationSettings
+from mdsd.studies.simulation.simulation_settings import SimulationSettings
 
 __all__ = ["FILE_NAMES", "simulation_files"]
 
@@ -33,4 +32,4 @@ def simulation_files(found: Simulation, settings: SimulationSettings) -> dict[st
     """
     tables = {f"{name}.csv": to_csv(rows).encode() for name, rows in found.tables.items()}
     figures = simulation_figures(found, settings)
-    return tables | {f"{name}.png": to_png(figure) for name, figure in figures.items()}
+    return tables | {f"{name}.png": picture(".png", figure) for name, figure in figures.items()}

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd.studies.plots import MARKERS, STYLE
-from mdsd.studies.rows import Row
-from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow
 from mdsd.studies.simulation.runs import Simulation
-from mdsd.studies.simulation.settings import SimulationSettings
-from mdsd.studies.simulation.tables import chain_name, sequences
-from mdsd.studies.tables import counted
+from mdsd.studies.simulation.simulation_rows import BiasRow, RejectionsRow, SavedRow
+from mdsd.studies.simulation.simulation_settings import SimulationSettings
+from mdsd.studies.simulation.simulation_table import chain_name, sequences
+from mdsd.studies.study_rows import Row
+from mdsd.studies.terminal import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -174,10 +174,8 @@ def _shades(count: int) -> list[Any]:
 
 def _curves(batch_sizes: Sequence[int]) -> list[int]:
     """Batch sizes whose rejections are drawn: the first, the last, and of many few between."""
-    count = min(len(batch_sizes), _MOST_CURVES)
-    return [
-        batch_sizes[round(k * (len(batch_sizes) - 1) / max(count - 1, 1))] for k in range(count)
-    ]
+    places = np.linspace(0, len(batch_sizes) - 1, min(len(batch_sizes), _MOST_CURVES))
+    return [batch_sizes[round(place)] for place in places]
 
 
 def _horizons(horizon: int) -> list[int]:

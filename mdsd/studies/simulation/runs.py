@@ -21,10 +21,10 @@ from mdsd.analysis import (
     simulate_pareto_front,
     simulate_rejections,
 )
-from mdsd.studies.positions import Progress, Steps
+from mdsd.studies.cases import Progress, Steps
 from mdsd.studies.simulation.chains import RandomChains
-from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow, compared
-from mdsd.studies.simulation.settings import SimulationSettings
+from mdsd.studies.simulation.simulation_rows import BiasRow, RejectionsRow, SavedRow, compared
+from mdsd.studies.simulation.simulation_settings import SimulationSettings
 
 __all__ = ["SCOPES", "Simulation", "run_simulation"]
 
@@ -82,9 +82,8 @@ def run_simulation(settings: SimulationSettings, progress: Progress | None = Non
 
     Examples
     --------
-    >>> from mdsd.studies.simulation.settings import simulation_settings
     >>> found = run_simulation(
-    ...     simulation_settings(vocab_size=3, horizon=2, batch_sizes=[4], runs=500)
+    ...     SimulationSettings(vocab_size=3, horizon=2, batch_sizes=(4,), runs=500)
     ... )
     >>> [(row.batch_size, row.horizon) for row in found.rejections]
     [(1, 1), (1, 2), (4, 1), (4, 2)]

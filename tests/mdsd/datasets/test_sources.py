@@ -85,8 +85,8 @@ def tables(data: Dataset, width: int) -> dict[str, np.ndarray]:
 
     nothing = -np.inf if data.target_kind == "logits" else 0.0
     return {
-        "target": padded(data.target_logits, nothing),
-        **{f"{name}": padded(table, nothing) for name, table in data.draft_logits.items()},
+        "target": padded(data.target_table, nothing),
+        **{f"{name}": padded(table, nothing) for name, table in data.draft_tables.items()},
         "ids": padded(data.token_ids, -1),
         "target mass": data.target_kept_mass,
         **{f"{name} mass": masses for name, masses in data.draft_kept_mass.items()},
@@ -118,14 +118,14 @@ def test_any_range_can_be_read(data):
         wide = tables(part, expected.vocab_size)
         for name, table in tables(expected, expected.vocab_size).items():
             np.testing.assert_array_equal(wide[name], table[start:stop])
-        assert not part.target_logits.flags.writeable
+        assert not part.target_table.flags.writeable
 
 
 def test_it_says_what_it_reads(data):
     source, expected = open_source(data), whole(data)
     assert source.name == (data.name if isinstance(data, Dataset) else str(data))
     assert source.num_positions == expected.num_positions
-    assert source.draft_models == tuple(expected.draft_logits)
+    assert source.draft_models == tuple(expected.draft_tables)
     assert source.provenance == expected.provenance
     assert source.read(0, 1).name == expected.name
     assert len(source.fingerprint) == 64
@@ -139,7 +139,7 @@ def test_it_can_be_pickled(data, elsewhere):
     assert (taken.blocks, taken.num_positions) == (source.blocks, source.num_positions)
     for block, part in zip(source.blocks, expected, strict=True):
         assert_same([taken.read(*block)], part)
-        assert not taken.read(*block).target_logits.flags.writeable
+        assert not taken.read(*block).target_table.flags.writeable
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 
 from mdsd import studies
 from mdsd.datasets import Dataset
+from mdsd.filters import CUT_COLUMNS, FILTER_COLUMNS, Filters
 from mdsd.studies.grid import Study, StudyRow, read_study
 
 HOSTILE = "org/</td><script>alert('x')</script> & \"tiny\" {{ 7 * 7 }} %s"
@@ -26,8 +27,8 @@ def random_data(models: Sequence[str], positions: int = 12, tokens: int = 8) -> 
     ones = np.ones(positions)
     return Dataset(
         name="made up",
-        target_logits=target,
-        draft_logits=drafts,
+        target_table=target,
+        draft_tables=drafts,
         token_ids=np.tile(np.arange(tokens), (positions, 1)),
         target_kept_mass=ones,
         draft_kept_mass=dict.fromkeys(drafts, ones),
@@ -50,9 +51,9 @@ def made_row(**changes: Any) -> StudyRow:
         "draft_model": "small",
         "draft": "with_replacement",
         "num_drafts": 2,
-        "temperature": 1.0,
-        "top_k": None,
-        "top_p": 1.0,
+        "filters": Filters(),
+        "data": "made up",
+        "seed": 0,
         "verifier": "rrs",
         "acceptance": 0.75,
         "stderr": 0.01,
@@ -67,7 +68,9 @@ def made_row(**changes: Any) -> StudyRow:
         "lost_to_construction": 0.1,
         "positions": 10,
     }
-    row |= changes
+    filters = {name: changes.pop(name) for name in FILTER_COLUMNS if name in changes}
+    row |= {**changes, "filters": Filters(**filters)}
+    row.setdefault("joint", row["draft"] == "independent")
     known = row["bound"] is not None and row["acceptance"] is not None
     row.setdefault("lost_to_verifier", row["bound"] - row["acceptance"] if known else None)
     return StudyRow(**row)
@@ -96,7 +99,11 @@ def made_study(rows: Sequence[StudyRow], positions: int = 10) -> Study:
     plan = {
         "version": "1",
         "data": {"name": "made up", "fingerprint": "77", "positions": 20, "provenance": {}},
-        "settings": {"positions": positions, "top_k": [None], "seed": 0},
+        "settings": {
+            "positions": positions,
+            **{name: [getattr(Filters(), name)] for name in CUT_COLUMNS},
+            "seed": 0,
+        },
         "cells": 1,
         "libraries": {"numpy": "2"},
     }

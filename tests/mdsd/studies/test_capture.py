@@ -32,9 +32,9 @@ def content(folder: Path) -> dict[str, bytes]:
 def rows_of(folder: Path) -> list[tuple[list[int], list[float], list[float]]]:
     """Ids of each row, and the probabilities of target and first draft model, without padding."""
     data = read_capture(folder)
-    (drafts, *_) = data.draft_logits.values()
+    (drafts, *_) = data.draft_tables.values()
     found = []
-    for ids, target, draft in zip(data.token_ids, data.target_logits, drafts, strict=True):
+    for ids, target, draft in zip(data.token_ids, data.target_table, drafts, strict=True):
         kept = ids >= 0
         found.append((ids[kept].tolist(), np.exp(target[kept]), np.exp(draft[kept])))
     return found
@@ -81,7 +81,7 @@ def test_one_token_and_several_draft_models(tmp_path):
         laws = [model.probs(prefix) for model in models]
         ids = sorted({token for law in laws for token in np.argsort(-law)[:2].tolist()})
         assert data.token_ids[row][: len(ids)].tolist() == ids
-        tables = [data.target_logits, *data.draft_logits.values()]
+        tables = [data.target_table, *data.draft_tables.values()]
         for table, law in zip(tables, laws, strict=True):
             np.testing.assert_allclose(np.exp(table[row][: len(ids)]), law[ids], rtol=1e-6)
 
@@ -228,7 +228,7 @@ def test_a_prompt_has_its_own_stream(tmp_path):
     options: dict[str, Any] = {"sample": True, "max_new_tokens": 12, "top_k": 0}
     for name, texts in {"two": [[1, 2], [3, 4]], "other": [[5, 5, 5], [3, 4]]}.items():
         capture(target, target, texts, tmp_path / name, **options)
-    two, other = (read_capture(tmp_path / name).target_logits for name in ("two", "other"))
+    two, other = (read_capture(tmp_path / name).target_table for name in ("two", "other"))
     assert (two[12:] == other[12:]).all()
     assert (two[:12] != other[:12]).any()
 

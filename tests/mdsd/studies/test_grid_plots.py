@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from mdsd.studies.grid import Study
 from mdsd.studies.grid.plots import MOST_MODELS, study_figures, study_pictures
 from mdsd.studies.grid.plots.slices import FILTERS, TEMPERATURE, model_groups, pinned
-from mdsd.studies.plots import to_png
+from mdsd.studies.output import picture
 
 from .grids import HOSTILE, NOTHING, made_row, made_study, random_data, run_small
 
@@ -288,13 +288,13 @@ def test_points_are_the_positions(pictured, figures):
     )
     for title, axis in drawn.items():
         draft, verifier, _ = title.split("\n")
-        (construction,) = (each for each, _ in cell.cell.judged if each.draft == draft)
+        (drafted,) = (each for each, _ in cell.cell.asked if each.draft == draft)
         (points,) = (each for each in axis.collections if isinstance(each, PathCollection))
-        chosen = cell.column(construction.drawable_column)
+        chosen = cell.column(drafted.drawable_column)
         expected = np.column_stack(
             [
-                cell.column(construction.bound_column)[chosen],
-                cell.column(construction.acceptance_column(verifier))[chosen],
+                cell.column(drafted.bound_column)[chosen],
+                cell.column(drafted.acceptance_column(verifier))[chosen],
             ]
         )
         np.testing.assert_array_equal(points.get_offsets(), expected)
@@ -372,7 +372,9 @@ def test_pictures_are_the_same_bytes_every_time(tmp_path):
     drawn = []
     for name in ("one", "two"):
         study = run_small(data, tmp_path / name, drafts=["with_replacement"])
-        drawn.append({file: to_png(figure) for file, figure in study_figures(study).items()})
+        drawn.append(
+            {file: picture(".png", figure) for file, figure in study_figures(study).items()}
+        )
     assert drawn[0] == drawn[1]
 
 

@@ -14,7 +14,7 @@ from mdsd import SolverError, datasets, studies
 from mdsd.datasets import Dataset, LoggedPosition, TopLogprobs
 from mdsd.errors import InvalidArgumentError
 from mdsd.intervals import acceptance_interval
-from mdsd.studies.rows import columns
+from mdsd.studies.study_rows import columns
 
 DRAFTS = ["with_replacement", "without_replacement", "greedy", "independent"]
 
@@ -123,7 +123,7 @@ def test_progress_counts_positions():
 
 
 def test_columns():
-    assert columns(studies.IntervalRow) == (
+    assert tuple(columns(studies.IntervalRow)) == (
         "draft_model",
         "draft",
         "num_drafts",
@@ -156,8 +156,8 @@ def data() -> Dataset:
     rows = np.array(POSITIONS)
     return Dataset(
         "part",
-        full.target_logits[rows],
-        {name: full.draft_logits[name][rows] for name in MODELS},
+        full.target_table[rows],
+        {name: full.draft_tables[name][rows] for name in MODELS},
         full.token_ids[rows],
         full.target_kept_mass[rows],
         {name: full.draft_kept_mass[name][rows] for name in MODELS},
@@ -193,9 +193,9 @@ def log(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> TopLogprobs:
     path: Path = tmp_path_factory.mktemp("log") / "top20.jsonl"
     lines = []
     for row, ids in enumerate(data.token_ids):
-        target = reported(data.target_logits[row], ids, 20, 7)
+        target = reported(data.target_table[row], ids, 20, 7)
         drafts = {
-            name: reported(table[row], ids, 20, 90) for name, table in data.draft_logits.items()
+            name: reported(table[row], ids, 20, 90) for name, table in data.draft_tables.items()
         }
         lines.append(json.dumps({"target": as_chat(target), "drafts": drafts}))
     path.write_text("\n".join(lines))

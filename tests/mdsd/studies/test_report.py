@@ -14,8 +14,8 @@ from matplotlib.image import imread
 import mdsd
 from mdsd.studies.grid.report import study_report
 from mdsd.studies.grid.report.findings import comparable, findings, remarks
-from mdsd.studies.grid.report.tables import MOST_ROWS, report_tables
-from mdsd.studies.rows import Missing
+from mdsd.studies.grid.report.sorted_tables import MOST_ROWS, report_tables
+from mdsd.studies.study_rows import Missing
 
 from ...commands import assert_refused, printed, run, run_python
 from .grids import HOSTILE, NOTHING, made_row, made_study, random_data, run_small
@@ -61,6 +61,7 @@ def test_tables_have_the_numbers_of_every_row(pictured, page):
             f"{row.temperature:g}",
             "all" if row.top_k is None else str(row.top_k),
             f"{row.top_p:g}",
+            f"{row.min_p:g}",
         ]
         assert one == [
             HOSTILE,
@@ -94,6 +95,7 @@ def test_heads_name_the_columns(page):
         "temperature",
         f"top{HYPHEN}k",
         f"top{HYPHEN}p",
+        f"min{HYPHEN}p",
         "acceptance",
         "s.e.",
         "10%",

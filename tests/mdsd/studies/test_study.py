@@ -22,6 +22,7 @@ from mdsd import datasets, studies
 from mdsd.errors import InvalidArgumentError, MdsdError, UnsupportedError
 from mdsd.studies.grid import read_study
 from mdsd.studies.grid.workers import run_tasks
+from mdsd.studies.study_rows import CompareRow, StudyRow, columns, record
 
 from ...captures import write_synthetic_capture
 from ...commands import LIMIT, PACKAGES, assert_refused, printed, report_of, run
@@ -82,30 +83,50 @@ def whole(tmp_path_factory: pytest.TempPathFactory, capture: Path) -> Path:
 
 
 @pytest.mark.parametrize("filters", [{}, {"top_k": 20}, {"top_p": 0.8}], ids=str)
-def test_rows_are_those_of_compare(filters):
-    options = {"num_drafts": [1, 2], "temperatures": [0.6], "positions": 6}
-    options |= {"draft_models": ["drop3", "ngram"]}
-    judges = [name for name in mdsd.verifier_names() if name != "optimal"]
+def test_rows_are_those_of_compare_and_bound(filters):
+    options = {"num_drafts": [1, 2, 3], "temperatures": [0.6], "positions": 6, "seed": 3}
+    options |= {"draft_models": ["drop3", "ngram"], "drafts": ["independent", *SINGLE]}
     lists = {name: [value] for name, value in filters.items()}
-    rows = studies.study("smollm2", **options, **lists, verifiers=judges)
-    expected = studies.compare(datasets.load("smollm2"), **options, **filters, verifiers=judges)
+    rows = studies.study("smollm2", **options, **lists)
+    data = datasets.load("smollm2")
+    expected = studies.compare(data, **options, **filters)
+    shared = [name for name in columns(CompareRow) if name in columns(StudyRow)]
+    assert len(shared) == len(columns(CompareRow))
+
+    def compared(row):
+        return tuple(getattr(row, name) for name in shared)
+
+    assert {compared(row) for row in rows} == {compared(row) for row in expected}
     assert len(rows) == len(expected)
-    for other in expected:
-        place = ("draft_model", "draft", "num_drafts", "temperature", "verifier")
-        row = find(rows, **{name: getattr(other, name) for name in place})
-        for name in ("acceptance", "stderr", "bound", "bound_stderr", "share_of_bound"):
-            assert getattr(row, name) == pytest.approx(getattr(other, name), abs=1e-9)
-        assert row.positions == other.positions
+    del options["seed"]
+    bounds = {
+        (row.draft_model, row.draft, row.num_drafts, row.bound, row.bound_stderr, row.positions)
+        for row in studies.bound(data, **options, **filters)
+    }
+    assert bounds == {
+        (row.draft_model, row.draft, row.num_drafts, row.bound, row.bound_stderr, row.positions)
+        for row in rows
+    }
 
 
 def test_three_drafts_are_estimated_within_their_error():
     options = {"drafts": ["without_replacement"], "verifiers": ["rrs"], "num_drafts": [3]}
     (row,) = studies.study("smollm2", **options, positions=5, top_k=[90])
-    # 90 ** 2 paths: enumerated by compare, estimated here.
-    (exact,) = studies.compare(datasets.load("smollm2"), **options, positions=5, top_k=90)
-    # Standard deviation about 1e-3 at each position: 5 of them, six standard errors.
-    assert row.acceptance == pytest.approx(exact.acceptance, abs=3e-3)
-    assert row.acceptance != exact.acceptance
+    # 90 ** 2 paths: enumerated by plans, estimated here.
+    data = datasets.load("smollm2")
+    target, drafted = (
+        mdsd.probs_from_logits(table[:5], top_k=90)
+        for table in (data.target_table, data.draft_tables["drop2"])
+    )
+    exact = np.mean(
+        [
+            mdsd.RRSVerifier().plan(p, mdsd.WithoutReplacement(q, 3)).acceptance_rate
+            for p, q in zip(target, drafted, strict=True)
+        ]
+    )
+    # Standard deviation about 5e-5 at each position: 5 of them, six standard errors.
+    assert row.acceptance == pytest.approx(exact, abs=1.5e-4)
+    assert row.acceptance != exact
 
 
 def test_losses_add_up():
@@ -171,8 +192,8 @@ def test_quantiles_are_over_positions(whole):
     study = read_study(whole)
     row = find(study.rows, draft="greedy", verifier="greedy", num_drafts=2, temperature=0.7)
     cell = next(c for c in study.cells if c.cell.num_drafts == 2 and c.cell.temperature == 0.7)
-    construction = next(c for c, _ in cell.cell.judged if c.draft == "greedy")
-    values = cell.column(construction.acceptance_column("greedy"))
+    drafted = next(c for c, _ in cell.cell.asked if c.draft == "greedy")
+    values = cell.column(drafted.acceptance_column("greedy"))
     assert len(values) == 20
     assert [row.q10, row.q50, row.q90] == pytest.approx(np.quantile(values, [0.1, 0.5, 0.9]))
     assert row.stderr == pytest.approx(values.std(ddof=1) / np.sqrt(20))
@@ -182,13 +203,13 @@ def test_numbers_of_each_position_are_those_of_its_plan(whole, capture):
     data = datasets.read_capture(capture)
     study = read_study(whole)
     cell = next(c for c in study.cells if c.cell.num_drafts == 2 and c.cell.temperature == 0.7)
-    construction = next(c for c, _ in cell.cell.judged if c.draft == "with_replacement")
-    bounds = cell.column(construction.bound_column)
-    rates = cell.column(construction.acceptance_column("kseq"))
+    drafted = next(c for c, _ in cell.cell.asked if c.draft == "with_replacement")
+    bounds = cell.column(drafted.bound_column)
+    rates = cell.column(drafted.acceptance_column("kseq"))
     (model,) = cell.cell.draft_models
     for position in range(20):
-        p = mdsd.probs_from_logits(data.target_logits[position], temperature=0.7)
-        q = mdsd.probs_from_logits(data.draft_logits[model][position], temperature=0.7)
+        p = mdsd.probs_from_logits(data.target_table[position], temperature=0.7)
+        q = mdsd.probs_from_logits(data.draft_tables[model][position], temperature=0.7)
         draft = mdsd.WithReplacement(q, 2)
         assert bounds[position] == pytest.approx(mdsd.acceptance_bound(p, draft).value, abs=1e-12)
         plan = mdsd.get_verifier("kseq").plan(p, draft)
@@ -276,9 +297,7 @@ def test_folder_has_the_rows_as_csv_and_parquet(whole, capture):
     rows = studies.study(capture, **SMALL)
     assert read_study(whole).rows == rows
     table = pq.read_table(whole / "study.parquet").to_pylist()
-    assert table == [
-        {name: value for name, value in vars(row).items() if name != "missing"} for row in rows
-    ]
+    assert table == [record(row) for row in rows]
     header, *lines = (whole / "study.csv").read_text().splitlines()
     assert header.split(",") == list(table[0])
     assert len(lines) == len(rows)
@@ -571,7 +590,10 @@ def test_two_workers_leave_the_same_bytes(tmp_path, whole, capture):
 
 def test_data_in_memory_reach_the_workers(capture, whole):
     data = datasets.read_capture(capture)
-    assert studies.study(data, **SMALL, workers=2) == read_study(whole).rows
+    rows = studies.study(data, **SMALL, workers=2)
+    assert {row.data for row in rows} == {data.name}
+    expected = read_study(whole).rows
+    assert rows == tuple(dataclasses.replace(row, data=data.name) for row in expected)
 
 
 def start_study(folder: Path, capture: Path, workers: int) -> subprocess.Popen[bytes]:
@@ -727,7 +749,7 @@ QUICK = (
 
 def test_command_prints_where_the_acceptance_goes():
     lines = printed(run(QUICK)).splitlines()
-    assert lines[0] == "drop2, temperature 1"
+    assert lines[0] == "smollm2, drop2, temperature 1, seed 0"
     assert lines[1].split() == [
         *("draft", "distribution", "n", "bound", "verifier", "acceptance"),
         *("model", "constr.", "verif."),

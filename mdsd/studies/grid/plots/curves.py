@@ -20,9 +20,9 @@ from mdsd.studies.grid.plots.slices import (
     set_title,
     values,
 )
-from mdsd.studies.grid.rows import StudyRow
 from mdsd.studies.plots import legend, panel_grid, stable_names, verifier_look
-from mdsd.studies.tables import counted
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

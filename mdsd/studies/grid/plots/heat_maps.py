@@ -21,8 +21,8 @@ from mdsd.studies.grid.plots.slices import (
     set_title,
     values,
 )
-from mdsd.studies.grid.rows import StudyRow
 from mdsd.studies.plots import panel_grid
+from mdsd.studies.study_rows import StudyRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,13 +148,13 @@ def _figure(
     if not panels:
         return None
     drawn = [row for own in panels.values() for row in own]
-    heats, heats_said = _thinned(values(TEMPERATURE, drawn), "temperatures")
+    temperatures, temperatures_said = _thinned(values(TEMPERATURE, drawn), "temperatures")
     counts, counts_said = _thinned(values(NUM_DRAFTS, drawn), "n")
-    tables = [_table(own, heats, counts, number) for own in panels.values()]
+    tables = [_table(own, temperatures, counts, number) for own in panels.values()]
     finite = np.concatenate([table[np.isfinite(table)] for table in tables])
     scale = PowerNorm(power, float(finite.min()), float(finite.max()))
     paint = ScalarMappable(scale, mpl.colormaps[colours].with_extremes(bad="0.93"))
-    width = max(_CELL_WIDTH * len(heats) + 0.45, 2.4, 4.6 / len(panels))
+    width = max(_CELL_WIDTH * len(temperatures) + 0.45, 2.4, 4.6 / len(panels))
     figure, axes = panel_grid(
         len(panels),
         width=width,
@@ -172,11 +172,11 @@ def _figure(
             origin="lower",
         )
         _write_numbers(axis, table, form, paint)
-        axis.set_xticks(range(len(heats)), [f"{heat:g}" for heat in heats])
+        axis.set_xticks(range(len(temperatures)), [f"{each:g}" for each in temperatures])
         axis.set_yticks(range(len(counts)), [f"{n}" for n in counts])
         axis.tick_params(length=0, labelsize=8)
         axis.spines[:].set_visible(False)
-        axis.set_xticks(np.arange(len(heats) - 1) + 0.5, minor=True)
+        axis.set_xticks(np.arange(len(temperatures) - 1) + 0.5, minor=True)
         axis.set_yticks(np.arange(len(counts) - 1) + 0.5, minor=True)
         axis.grid(which="minor", color="white", linewidth=0.8)
         axis.tick_params(which="minor", length=0)
@@ -185,7 +185,7 @@ def _figure(
     height = figure.get_size_inches()[1]
     bar = figure.colorbar(paint, ax=axes, label=label, shrink=0.9, aspect=5.0 * height)
     bar.outline.set_visible(False)
-    set_title(figure, study, what, group, [*words, *heats_said, *counts_said])
+    set_title(figure, study, what, group, [*words, *temperatures_said, *counts_said])
     return figure
 
 
@@ -199,16 +199,16 @@ def _thinned(known: list[Any], plural: str) -> tuple[list[Any], list[str]]:
 
 def _table(
     rows: Sequence[StudyRow],
-    heats: Sequence[float],
+    temperatures: Sequence[float],
     counts: Sequence[int],
     number: Callable[[StudyRow], float | None],
 ) -> FloatArray:
     """Arrange numbers by n and temperature, NaN where there is none."""
-    table = np.full((len(counts), len(heats)), np.nan)
+    table = np.full((len(counts), len(temperatures)), np.nan)
     for row in rows:
         found = number(row)
-        if found is not None and row.temperature in heats and row.num_drafts in counts:
-            table[counts.index(row.num_drafts), heats.index(row.temperature)] = found
+        if found is not None and row.temperature in temperatures and row.num_drafts in counts:
+            table[counts.index(row.num_drafts), temperatures.index(row.temperature)] = found
     return table
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots.slices import ModelGroup, by_draft, pinned, set_title
-from mdsd.studies.grid.rows import StudyRow
+from mdsd.studies.study_rows import StudyRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

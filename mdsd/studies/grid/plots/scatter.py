@@ -10,9 +10,9 @@ import numpy as np
 from mdsd._typing import FloatArray
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots.slices import ModelGroup, pinned, set_title
-from mdsd.studies.grid.rows import StudyRow
 from mdsd.studies.plots import panel_grid, stable_names, verifier_look
-from mdsd.studies.tables import counted
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,16 +87,16 @@ def losing_pairs(rows: list[StudyRow]) -> list[tuple[str, str]]:
 
 def _columns(study: Study, row: StudyRow) -> tuple[FloatArray, FloatArray]:
     """Read bounds and acceptances of a row at its positions."""
-    for found in study.cells:
-        if any(getattr(row, name) != value for name, value in found.cell.label.items()):
-            continue
-        for construction, verifiers in found.cell.judged:
-            if construction.draft == row.draft and row.verifier in verifiers:
-                chosen = found.column(construction.drawable_column)
-                bound = found.column(construction.bound_column)
-                attained = found.column(construction.acceptance_column(row.verifier))
-                return bound[chosen], attained[chosen]
-    raise AssertionError(f"{row} is of no cell")
+    wanted = (f"{row.draft} of {row.draft_model}", row.num_drafts, row.filters)
+    found, drafted = next(
+        (file, each)
+        for file in study.cells
+        for each, _ in file.cell.asked
+        if (each.label, file.cell.num_drafts, file.cell.filters) == wanted
+    )
+    chosen = found.column(drafted.drawable_column)
+    bound = found.column(drafted.bound_column)
+    return bound[chosen], found.column(drafted.acceptance_column(row.verifier))[chosen]
 
 
 def _panel_title(row: StudyRow, positions: int) -> str:

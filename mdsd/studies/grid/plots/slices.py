@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from mdsd.filters import CUT_COLUMNS, Filters
 from mdsd.studies.grid.folder import Study
-from mdsd.studies.grid.rows import StudyRow
-from mdsd.studies.tables import counted, models_name
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import counted, models_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,20 +78,34 @@ def middle(ordered: Sequence[Any]) -> Any:
     return ordered[len(ordered) // 2]
 
 
-def _filter_words(pair: tuple[int | None, float]) -> str:
-    top_k, top_p = pair
-    words = [] if top_k is None else [f"top-k {top_k}"]
-    words += [] if top_p == 1.0 else [f"top-p {top_p:g}"]
-    return ", ".join(words) or "no filter"
+def _cuts(filters: Filters) -> Filters:
+    """Leave out the temperature, which is an axis of its own."""
+    return replace(filters, temperature=Filters().temperature)
+
+
+def _cut_words(filters: Filters) -> str:
+    return ", ".join(filters.words[1:]) or "no filter"
+
+
+def _strictness(filters: Filters) -> list[float]:
+    """Order filters by how far each is from leaving nothing out."""
+    distances = []
+    for name in CUT_COLUMNS:
+        value, default = getattr(filters, name), getattr(Filters(), name)
+        if default is None:  # a number of tokens, of which fewer leave out more
+            distances.append(-math.inf if value is None else -value)
+        else:
+            distances.append(abs(value - default))
+    return distances
 
 
 TEMPERATURE = Axis(
     name="temperature",
     label="temperature (0: argmax)",
     of=lambda row: row.temperature,
-    order=lambda heat: heat,
-    pick=lambda heats: min(heats, key=lambda heat: abs(heat - 1.0)),
-    words=lambda heat: f"temperature {heat:g}",
+    order=lambda temperature: temperature,
+    pick=lambda temperatures: min(temperatures, key=lambda temperature: abs(temperature - 1.0)),
+    words=lambda temperature: f"temperature {temperature:g}",
 )
 NUM_DRAFTS = Axis(
     name="n",
@@ -103,11 +118,11 @@ NUM_DRAFTS = Axis(
 FILTERS = Axis(
     name="filter",
     label="filter of target and draft",
-    of=lambda row: (row.top_k, row.top_p),
+    of=lambda row: _cuts(row.filters),
     # The fewest tokens left out first.
-    order=lambda pair: (-(math.inf if pair[0] is None else pair[0]), -pair[1]),
-    pick=lambda pairs: pairs[0],
-    words=_filter_words,
+    order=_strictness,
+    pick=lambda cuts: cuts[0],
+    words=_cut_words,
 )
 
 
@@ -140,9 +155,10 @@ def model_groups(rows: Iterable[StudyRow]) -> list[ModelGroup]:
     list of ModelGroup
         Without those that have no number at all.
     """
-    found: dict[str, list[StudyRow]] = {}
+    found: dict[tuple[str, str], list[StudyRow]] = {}
     for row in rows:
-        found.setdefault("" if row.draft == "independent" else row.draft_model, []).append(row)
+        models = (row.draft, "") if row.joint else ("", row.draft_model)
+        found.setdefault(models, []).append(row)
     groups = [group for group in found.values() if any(map(has_numbers, group))]
     suffixes = _suffixes(map(models_name, groups)) if len(groups) > 1 else [""] * len(groups)
     return [
@@ -152,7 +168,7 @@ def model_groups(rows: Iterable[StudyRow]) -> list[ModelGroup]:
 
 
 def _title(group: list[StudyRow]) -> str:
-    if group[0].draft != "independent":
+    if not group[0].joint:
         return f"draft model {shortened(group[0].draft_model)}"
     return ", ".join(map(shortened, models_name(group).split(", ")))
 
@@ -243,7 +259,8 @@ def set_title(
     width, height = figure.get_size_inches()
     wide = int((width - 2.0 * margin) * _LETTERS_PER_INCH)
     positions = counted(study.plan["settings"]["positions"], "position")
-    of = [shortened(study.plan["data"]["name"]), group.title, *words, positions]
+    seed = f"seed {study.plan['settings']['seed']}"
+    of = [shortened(study.plan["data"]["name"]), group.title, *words, positions, seed]
     # Lines end between these parts, unless one is long.
     parts = [part if len(part) > wide // 2 else part.replace(" ", _NO_BREAK) for part in of]
     lines = [what, *wrap(", ".join(parts), wide, break_on_hyphens=False)]

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd._arguments import one_line
+from mdsd.filters import CUT_COLUMNS
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots import MOST_MODELS, Picture, study_pictures
 from mdsd.studies.grid.plots.slices import model_groups
 from mdsd.studies.grid.report.findings import findings, remarks
-from mdsd.studies.grid.report.tables import report_tables
+from mdsd.studies.grid.report.sorted_tables import report_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,8 +52,6 @@ _SETTINGS = {
     "drafts": "draft distributions",
     "num_drafts": "n (draft tokens per step)",
     "temperatures": "temperatures",
-    "top_k": "top-k",
-    "top_p": "top-p",
     "verifiers": "verifiers",
     "monte_carlo_paths": "rejection paths of an estimate",
     "seed": "seed",
@@ -115,8 +114,9 @@ def study_report(study: Study) -> str:
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Write what was asked for."""
-    asked = {**settings, "top_k": ["all" if k is None else k for k in settings["top_k"]]}
-    return {_SETTINGS.get(key, key): _said(value) for key, value in asked.items()}
+    words = _SETTINGS | {name: name.replace("_", "-") for name in CUT_COLUMNS}
+    cuts = {name: ["all" if v is None else v for v in settings[name]] for name in CUT_COLUMNS}
+    return {words.get(key, key): _said(value) for key, value in {**settings, **cuts}.items()}
 
 
 def _said(value: Any) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots.slices import TEMPERATURE, model_groups, pinned, values
-from mdsd.studies.grid.rows import StudyRow
-from mdsd.studies.tables import counted
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import counted
 
 __all__ = ["cells_of", "comparable", "findings", "pair", "remarks"]
 
@@ -99,9 +99,8 @@ def cells_of(rows: Iterable[StudyRow]) -> list[list[StudyRow]]:
     """Split rows into cells: the same draft models, number of drafts, temperature and filters."""
     found: dict[tuple[Any, ...], list[StudyRow]] = {}
     for row in rows:
-        joint = row.draft == "independent"
-        label = (row.draft_model, row.num_drafts, row.temperature, row.top_k, row.top_p)
-        found.setdefault((joint, *label), []).append(row)
+        label = (row.joint, row.draft_model, row.num_drafts, row.filters)
+        found.setdefault(label, []).append(row)
     return list(found.values())
 
 
@@ -141,13 +140,15 @@ def _largest_bounds(rows: Sequence[StudyRow]) -> list[str]:
     said = []
     for group in model_groups(rows):
         chosen, words = pinned(group.rows, TEMPERATURE)
-        heats = values(TEMPERATURE, chosen)
-        names = [_leaders([row for row in chosen if row.temperature == heat]) for heat in heats]
-        if len(heats) < 2 or len({row.draft for row in chosen}) < 2:
+        temperatures = values(TEMPERATURE, chosen)
+        names = [_leaders([r for r in chosen if r.temperature == each]) for each in temperatures]
+        if len(temperatures) < 2 or len({row.draft for row in chosen}) < 2:
             continue
         spans = []
-        for name, found in groupby(zip(names, heats, strict=True), key=lambda entry: entry[0]):
-            own = [heat for _, heat in found]
+        for name, found in groupby(
+            zip(names, temperatures, strict=True), key=lambda entry: entry[0]
+        ):
+            own = [temperature for _, temperature in found]
             span = f"{own[0]:g}" if len(own) == 1 else f"{own[0]:g} to {own[-1]:g}"
             spans.append(f"{name} at {span}")
         said.append(

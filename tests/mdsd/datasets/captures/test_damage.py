@@ -324,8 +324,8 @@ def test_more_columns_are_nothing_bad(folder):
 
 def same(data: Dataset, other: Dataset) -> bool:
     def tables(each: Dataset) -> list[Any]:
-        drafts = [*each.draft_logits.values(), *each.draft_kept_mass.values()]
-        return [each.target_logits, each.token_ids, each.target_kept_mass, *drafts]
+        drafts = [*each.draft_tables.values(), *each.draft_kept_mass.values()]
+        return [each.target_table, each.token_ids, each.target_kept_mass, *drafts]
 
     return all(map(np.array_equal, tables(data), tables(other)))
 

@@ -49,16 +49,16 @@ def test_round_trip_keeps_every_float32(tmp_path):
     data = read_capture(tmp_path / "mine")
     assert (data.name, data.target_kind, data.draft_kind) == ("mine", "logits", "logits")
     assert (data.num_positions, data.vocab_size) == (9, 40)
-    assert list(data.draft_logits) == list(data.draft_kept_mass) == list(MODELS)
+    assert list(data.draft_tables) == list(data.draft_kept_mass) == list(MODELS)
     for row, position in enumerate(positions):
         length = len(position.token_ids)
         np.testing.assert_array_equal(data.token_ids[row, :length], position.token_ids)
-        np.testing.assert_array_equal(data.target_logits[row, :length], position.target_logprobs)
+        np.testing.assert_array_equal(data.target_table[row, :length], position.target_logprobs)
         assert (data.token_ids[row, length:] == -1).all()
-        assert (data.target_logits[row, length:] == -np.inf).all()
+        assert (data.target_table[row, length:] == -np.inf).all()
         assert data.target_kept_mass[row] == position.target_kept_mass
         for model, name in enumerate(MODELS):
-            table = data.draft_logits[name]
+            table = data.draft_tables[name]
             np.testing.assert_array_equal(table[row, :length], position.draft_logprobs[model])
             assert (table[row, length:] == -np.inf).all()
             assert data.draft_kept_mass[name][row] == position.draft_kept_mass[model]
@@ -75,8 +75,8 @@ def test_round_trip_keeps_every_float32(tmp_path):
 
 def test_arrays_are_checked_float64_and_read_only(tmp_path):
     data = read_capture(write_synthetic_capture(tmp_path / "mine", 3))
-    logits, masses = data.draft_logits["draft"], data.draft_kept_mass["draft"]
-    tables = (data.target_logits, logits, data.target_kept_mass, masses)
+    logits, masses = data.draft_tables["draft"], data.draft_kept_mass["draft"]
+    tables = (data.target_table, logits, data.target_kept_mass, masses)
     assert {table.dtype for table in tables} == {np.dtype(np.float64)}
     assert data.token_ids.dtype == np.int64
     assert not any(table.flags.writeable for table in (*tables, data.token_ids))
@@ -87,8 +87,8 @@ def test_float64_logs_are_rounded_to_float32(tmp_path):
     position = CapturedPosition(0, 0, np.array([0, 1]), logs[0], logs, 1.0, np.array([1.0]))
     CaptureWriter(tmp_path, CaptureHeader("t", ("d",), 2, "77", None)).write_shard([position])
     data = read_capture(tmp_path)
-    np.testing.assert_array_equal(data.target_logits, logs.astype(np.float32))
-    assert (data.target_logits != logs).any()
+    np.testing.assert_array_equal(data.target_table, logs.astype(np.float32))
+    assert (data.target_table != logs).any()
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_ordinary_extremes(tmp_path, ids, target, draft, masses):
     CaptureWriter(tmp_path, CaptureHeader("t", ("d",), 5, "77", 2)).write_shard([position])
     data = read_capture(tmp_path)
     with np.errstate(over="ignore"):
-        np.testing.assert_array_equal(data.target_logits, [np.asarray(target, dtype=np.float32)])
-        np.testing.assert_array_equal(data.draft_logits["d"], [np.asarray(draft, dtype=np.float32)])
+        np.testing.assert_array_equal(data.target_table, [np.asarray(target, dtype=np.float32)])
+        np.testing.assert_array_equal(data.draft_tables["d"], [np.asarray(draft, dtype=np.float32)])
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -180,13 +180,7 @@ class Toy:
             weights = np.zeros(len(q))
             weights[np.argsort(q, kind="stable")[:count]] = np.arange(count, 0, -1)
             return mdsd.TopKDraft(weights / weights.sum(), count)
-        kinds = {
-            "with_replacement": mdsd.WithReplacement,
-            "without_replacement": mdsd.WithoutReplacement,
-            "greedy": mdsd.GreedyDraft,
-            "top_k": mdsd.TopKDraft,
-        }
-        return mdsd.SpecHubDraft(q) if self.draft == "spechub" else kinds[self.draft](q, count)
+        return mdsd.drafts.read_kind(self.draft).make(q, count)
 
     def plan(self, token: int, ids: tuple[int, ...]) -> mdsd.Plan:
         """Plan at a node; some verifiers know chosen children as one-hot draws."""

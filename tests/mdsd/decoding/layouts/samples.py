@@ -9,13 +9,6 @@ import numpy as np
 import mdsd
 from mdsd.decoding.layouts import eagle_tree, flashinfer_chain, sglang_tree, vllm_flattened
 
-KINDS = {
-    "with_replacement": mdsd.WithReplacement,
-    "without_replacement": mdsd.WithoutReplacement,
-    "greedy": mdsd.GreedyDraft,
-    "top_k": mdsd.TopKDraft,
-}
-
 
 def laws(rng: np.random.Generator, *shape: int) -> np.ndarray:
     weights = rng.random(shape) ** 3 + 0.02
@@ -77,7 +70,7 @@ def trees(count: int, vocab_size: int, draft: str, seed: int = 0) -> dict[str, A
     for b in range(count):
         for node, below in enumerate(CHILDREN):
             if below:
-                law = KINDS[draft](drafted[b, node], len(below))
+                law = mdsd.drafts.read_kind(draft).make(drafted[b, node], len(below))
                 ids[b, list(below)] = law.sample(rng)
             else:
                 drafted[b, node] = np.nan

@@ -160,6 +160,8 @@ PAIRS = [
     ("greedy", "greedy"),
     ("spechub", "spechub"),
     ("top_k", "naive"),
+    ("hybrid:1", "rrs"),
+    ("hybrid:1", "naive"),
     ("deterministic", "naive"),
     ("deterministic", "rrs"),
     ("deterministic", "optimal"),

@@ -6,25 +6,26 @@ import sys
 from collections.abc import Sequence
 from itertools import groupby
 from textwrap import fill
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from mdsd.studies.grid.rows import StudyRow
-from mdsd.studies.rows import BoundRow, CompareRow, Missing
+from mdsd.studies.study_rows import BoundRow, CompareRow, Missing, StudyRow
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
 __all__ = [
     "NONE",
     "Paragraph",
+    "as_mean",
     "as_points",
     "as_probability",
     "bound_report",
     "compare_report",
     "counted",
+    "headed_groups",
     "models_name",
     "notes",
     "plain_table",
@@ -34,7 +35,7 @@ __all__ = [
     "verifiers_report",
 ]
 
-Row = TypeVar("Row", CompareRow, BoundRow, StudyRow)
+AnyRow = TypeVar("AnyRow", CompareRow, BoundRow, StudyRow)
 
 NONE = "\N{EN DASH}"
 """What stands in a table for a number that there is not."""
@@ -76,7 +77,7 @@ def print_report(report: RenderableType) -> None:
 
 
 def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType:
-    """Lay out a comparison: one table for each draft model and temperature, best first.
+    """Lay out a comparison: one table for each draft model and filter, best first.
 
     Parameters
     ----------
@@ -85,24 +86,24 @@ def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType
         Positions of the study; rows averaged over fewer are listed below the tables.
     """
     parts: list[RenderableType] = []
-    for title, group in titled_groups(rows):
+    for title, group in headed_groups(rows):
         table = plain_table("draft distribution", "n", "bound", "verifier", "acceptance", "share")
         for section in sections(group):
             first = section[0]
-            bound = _mean(first, first.bound, first.bound_stderr)
+            bound = as_mean(first.positions, first.bound, first.bound_stderr)
             for row in section:
                 head = (row.draft, str(row.num_drafts), bound) if row is first else ("", "", "")
                 share = "" if row.share_of_bound is None else f"{100 * row.share_of_bound:.1f}%"
-                acceptance = _mean(row, row.acceptance, row.stderr)
+                acceptance = as_mean(row.positions, row.acceptance, row.stderr)
                 table.add_row(*head, row.verifier, acceptance, share)
             table.add_section()
-        parts += [Paragraph(title, "bold"), table, ""]
+        parts += [title, table, ""]
     legend = "Means over {} ± standard error; share: acceptance / bound."
     return Group(*parts, *notes(rows, positions, legend))
 
 
 def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
-    """Lay out bounds: one table for each draft model and temperature.
+    """Lay out bounds: one table for each draft model and filter.
 
     Parameters
     ----------
@@ -111,16 +112,16 @@ def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
         Positions of the study; rows averaged over fewer are listed below the tables.
     """
     parts: list[RenderableType] = []
-    for title, group in titled_groups(rows):
+    for title, group in headed_groups(rows):
         table = plain_table("draft distribution", "n", "bound", "q10", "q50", "q90")
         for _, section in groupby(group, key=lambda row: row.draft):
             for index, row in enumerate(section):
                 quantiles = ["" if q is None else f"{q:.4f}" for q in (row.q10, row.q50, row.q90)]
-                bound = _mean(row, row.bound, row.bound_stderr)
+                bound = as_mean(row.positions, row.bound, row.bound_stderr)
                 name = row.draft if index == 0 else ""
                 table.add_row(name, str(row.num_drafts), bound, *quantiles)
             table.add_section()
-        parts += [Paragraph(title, "bold"), table, ""]
+        parts += [title, table, ""]
     legend = "Means over {} ± standard error; quantiles over positions."
     return Group(*parts, *notes(rows, positions, legend))
 
@@ -147,36 +148,49 @@ def _summary(verifier: Verifier) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def titled_groups(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+def titled_groups(rows: Sequence[AnyRow]) -> list[tuple[str, list[AnyRow]]]:
     """Split rows into those that share a table or a panel, each with its title.
 
-    Rows share a draft model, a temperature and filters; independent drafts, whose models change
-    with their number, are a group of their own for each of these.
+    Rows share a draft model and filters; independent drafts, whose models change with their
+    number, are a group of their own for each of these.
     """
 
-    def key(row: Row) -> tuple[Any, ...]:
-        model = "" if row.draft == "independent" else row.draft_model
-        return model, row.temperature, getattr(row, "top_k", None), getattr(row, "top_p", 1.0)
+    def key(row: AnyRow) -> tuple[Any, ...]:
+        return row.joint and row.draft, None if row.joint else row.draft_model, row.filters
 
-    groups = []
-    for (_, heat, top_k, top_p), found in groupby(rows, key=key):
-        group = list(found)
-        title = f"{models_name(group)}, temperature {heat:g}"
-        title += "" if top_k is None else f", top-k {top_k}"
-        title += "" if top_p == 1.0 else f", top-p {top_p:g}"
-        groups.append((title, group))
-    return groups
+    titled: list[tuple[str, list[AnyRow]]] = []
+    for _, found in groupby(rows, key=key):
+        group: list[AnyRow] = list(found)
+        titled.append((", ".join([models_name(group), *group[0].filters.words]), group))
+    return titled
 
 
-def models_name(rows: Sequence[Row]) -> str:
+def headed_groups(rows: Sequence[AnyRow]) -> list[tuple[Paragraph, list[AnyRow]]]:
+    """Split rows as `titled_groups` does, under headings that name data and seed as well."""
+    return [
+        (Paragraph(f"{group[0].data}, {title}, seed {group[0].seed}", "bold"), group)
+        for title, group in titled_groups(rows)
+    ]
+
+
+class _OfModels(Protocol):
+    @property
+    def draft_model(self) -> str: ...
+    @property
+    def draft(self) -> str: ...
+    @property
+    def joint(self) -> bool: ...
+
+
+def models_name(rows: Sequence[_OfModels]) -> str:
     """Name the draft model of rows that share it, or all models of independent drafts."""
-    if rows[0].draft != "independent":
+    if not rows[0].joint:
         return rows[0].draft_model
     most = max((row.draft_model for row in rows), key=len)
-    return f"independent, the first n of {most.replace('+', ', ')}"
+    return f"{rows[0].draft}, the first n of {most.replace('+', ', ')}"
 
 
-def sections(rows: Sequence[Row]) -> list[list[Row]]:
+def sections(rows: Sequence[AnyRow]) -> list[list[AnyRow]]:
     """Split the rows of a table into those that share draft distribution and number of drafts."""
     return [list(group) for _, group in groupby(rows, key=lambda row: (row.draft, row.num_drafts))]
 
@@ -229,13 +243,14 @@ def as_points(lost: float | None) -> str:
     return NONE if lost is None else f"{max(0.0, round(100 * lost, 2)):.2f}"
 
 
-def _mean(row: Row, mean: float | None, stderr: float | None) -> Text:
+def as_mean(positions: int, mean: float | None, stderr: float | None) -> Text:
+    """Write a mean over positions, or that there are no positions or no mean."""
     if mean is None:
-        return _IMPOSSIBLE if row.positions == 0 else _NOT_YET
+        return _IMPOSSIBLE if positions == 0 else _NOT_YET
     return Text(f"{mean:.4f}" if stderr is None else f"{mean:.4f} ± {stderr:.4f}")
 
 
-def notes(rows: Sequence[Row], positions: int, legend: str) -> list[RenderableType]:
+def notes(rows: Sequence[AnyRow], positions: int, legend: str) -> list[RenderableType]:
     """Say what the numbers are, which positions were left out, and what is not computed and why."""
     notes = [legend.format(counted(positions, "position"))]
     for title, group in titled_groups(rows):

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from mdsd.studies.decoding.settings import DecodeSettings, shown_tree
-from mdsd.studies.rows import DecoderRow
-from mdsd.studies.tables import Paragraph, counted, plain_table
+from mdsd.studies.decoding.decoder_settings import DecodeSettings, shown_tree
+from mdsd.studies.study_rows import DecoderRow
+from mdsd.studies.terminal import Paragraph, counted, plain_table
 
 __all__ = ["comparison_report", "decode_report"]
 

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mdsd._typing import FloatArray
-from mdsd.errors import SolverError, UnsupportedError
+from mdsd.filters import Filtered, Filters
 
 __all__ = [
     "BoundRow",
     "CompareRow",
     "DecoderRow",
+    "Mean",
     "Missing",
     "Row",
-    "Tally",
+    "StudiedRow",
+    "StudyRow",
     "best_first",
     "columns",
-    "mean_of",
-    "quantiles_of",
     "record",
-    "stderr_of",
 ]
 
 
@@ -33,7 +32,7 @@ class _WithAcceptance(Protocol):
     def acceptance(self) -> float | None: ...
 
 
-Judged = TypeVar("Judged", bound=_WithAcceptance)
+Verified = TypeVar("Verified", bound=_WithAcceptance)
 
 
 @dataclass(frozen=True)
@@ -64,18 +63,41 @@ class Row:
 
 
 @dataclass(frozen=True)
-class CompareRow(Row):
+class StudiedRow(Filtered, Row):
+    """What the rows of all studies over positions say of what they are about.
+
+    Attributes
+    ----------
+    data : str
+        Name or path of the data set.
+    draft_model : str
+        Name of the draft model; "a+b" for independent drafts of a and b.
+    draft : str
+        Name of the draft distribution, and its options behind colons.
+    num_drafts : int
+        n, the tokens drafted in one step.
+    filters : Filters
+        Of target and draft alike; each has a column of its own.
+    seed : int
+        Seed of what is estimated.
+    """
+
+    data: str
+    draft_model: str
+    draft: str
+    num_drafts: int
+    filters: Filters
+    seed: int
+
+
+@dataclass(frozen=True)
+class CompareRow(StudiedRow):
     """Acceptance of one verifier, averaged over positions.
 
     Attributes
     ----------
-    draft_model : str
-        Name of the draft model; "a+b" for independent drafts of a and b.
-    draft : str
-        Name of the draft distribution.
-    num_drafts : int
-        n, the tokens drafted in one step.
-    temperature : float
+    data, draft_model, draft, num_drafts, filters, seed
+        As in `StudiedRow`.
     verifier : str
     acceptance : float or None
         Mean probability that the emitted token is one of the drafts.
@@ -89,12 +111,10 @@ class CompareRow(Row):
         Positions averaged over: those at which n tokens can be drafted.
     missing : tuple of Missing
         Why numbers are None although there were positions.
+    joint : bool
+        Whether each draft has a model of its own.
     """
 
-    draft_model: str
-    draft: str
-    num_drafts: int
-    temperature: float
     verifier: str
     acceptance: float | None
     stderr: float | None
@@ -103,16 +123,17 @@ class CompareRow(Row):
     share_of_bound: float | None
     positions: int
     missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
+    joint: bool = field(default=False, repr=False, metadata={"column": False})
 
 
 @dataclass(frozen=True)
-class BoundRow(Row):
+class BoundRow(StudiedRow):
     """Acceptance bound of one draft distribution over positions.
 
     Attributes
     ----------
-    draft_model, draft, num_drafts, temperature
-        As in `CompareRow`.
+    data, draft_model, draft, num_drafts, filters, seed
+        As in `StudiedRow`.
     bound : float or None
         Mean of alpha*.
     bound_stderr : float or None
@@ -125,12 +146,10 @@ class BoundRow(Row):
         alpha* at each of these positions; empty where it was not computed.
     missing : tuple of Missing
         Why numbers are None although there were positions.
+    joint : bool
+        Whether each draft has a model of its own.
     """
 
-    draft_model: str
-    draft: str
-    num_drafts: int
-    temperature: float
     bound: float | None
     bound_stderr: float | None
     q10: float | None
@@ -139,6 +158,61 @@ class BoundRow(Row):
     positions: int
     values: tuple[float, ...] = field(default=(), repr=False, metadata={"column": False})
     missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
+    joint: bool = field(default=False, repr=False, metadata={"column": False})
+
+
+@dataclass(frozen=True)
+class StudyRow(StudiedRow):
+    """Acceptance of one verifier in one cell of a grid, and the parts of what it lacks to 1.
+
+    Attributes
+    ----------
+    data, draft_model, draft, num_drafts, filters, seed
+        As in `StudiedRow`.
+    verifier : str
+    acceptance : float or None
+        Mean probability that the emitted token is one of the drafts.
+    stderr : float or None
+        Its standard error over positions (N - 1); None for a single position.
+    q10, q50, q90 : float or None
+        Quantiles of the acceptance over positions, interpolated linearly.
+    bound, bound_stderr : float or None
+        Mean and standard error of the acceptance bound alpha* of the draft distribution.
+    share_of_bound : float or None
+        `acceptance` over `bound`.
+    best_draft : str or None
+        The draft distribution with the largest mean bound over the same positions, among all that
+        these draft models allow, whether or not the study asked for it.
+    lost_to_model : float or None
+        1 minus that bound: no way of drafting n tokens from these models does without it.
+    lost_to_construction : float or None
+        That bound minus `bound`.
+    lost_to_verifier : float or None
+        `bound` minus `acceptance`. The three add up to 1 minus `acceptance`.
+    positions : int
+        Positions averaged over: those at which n tokens can be drafted.
+    missing : tuple of Missing
+        Why numbers are None although there were positions.
+    joint : bool
+        Whether each draft has a model of its own.
+    """
+
+    verifier: str
+    acceptance: float | None
+    stderr: float | None
+    q10: float | None
+    q50: float | None
+    q90: float | None
+    bound: float | None
+    bound_stderr: float | None
+    share_of_bound: float | None
+    best_draft: str | None
+    lost_to_model: float | None
+    lost_to_construction: float | None
+    lost_to_verifier: float | None
+    positions: int
+    missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
+    joint: bool = field(default=False, repr=False, metadata={"column": False})
 
 
 @dataclass(frozen=True)
@@ -190,15 +264,21 @@ class DecoderRow(Row):
     verification_share: float
 
 
-def columns(kind: type[Row]) -> tuple[str, ...]:
-    """Names of the columns of a table of rows, as in JSON and CSV.
+def columns(kind: type[Row]) -> dict[str, str]:
+    """Give the columns of a table of rows, as in JSON and CSV, each with its type.
 
     Examples
     --------
-    >>> columns(BoundRow)[-4:]
-    ('q10', 'q50', 'q90', 'positions')
+    >>> columns(BoundRow)["top_p"], list(columns(BoundRow))[-3:]
+    ('float', ['q50', 'q90', 'positions'])
     """
-    return tuple(f.name for f in fields(kind) if f.metadata.get("column", True))
+    found: dict[str, str] = {}
+    for each in fields(kind):
+        if each.name == "filters":
+            found |= {one.name: str(one.type) for one in fields(Filters)}
+        elif each.metadata.get("column", True):
+            found[each.name] = str(each.type)
+    return found
 
 
 def record(row: Row) -> dict[str, Any]:
@@ -206,78 +286,44 @@ def record(row: Row) -> dict[str, Any]:
     return {name: getattr(row, name) for name in columns(type(row))}
 
 
-class Tally:
-    """Numbers of one quantity, one for each position, or why there are none.
+class Mean:
+    """What numbers, one for each position or run, come to.
 
     A mean over the positions that happened to be computable would not compare with the others in
     its table, so one failure makes the whole quantity missing.
 
     Parameters
     ----------
-    what : str
-        Name of the quantity, for `Missing`.
+    values : array_like of float, shape (N,)
+    missing : Missing, optional
+        Why there are none that count.
+
+    Attributes
+    ----------
+    values : ndarray of float64
+    missing : Missing or None
+    mean : float or None
+    stderr : float or None
+        Standard error of the mean, from the scatter (N - 1), if there are two numbers.
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.missing: Missing | None = None
-        self._values: list[float] = []
+    def __init__(self, values: ArrayLike, missing: Missing | None = None) -> None:
+        self.missing = missing
+        self.values = np.asarray(values if missing is None else (), dtype=np.float64)
+        count = len(self.values)
+        self.mean = float(np.mean(self.values)) if count else None
+        spread = np.std(self.values, ddof=1) / math.sqrt(count) if count > 1 else None
+        self.stderr = None if spread is None else float(spread)
 
     @property
-    def values(self) -> tuple[float, ...]:
-        """The numbers, none if one of them is missing."""
-        return tuple(self._values) if self.missing is None else ()
-
-    def add(self, compute: Callable[[], float], *, position: int, tokens: int) -> None:
-        """Add the number of one more position, unless an earlier one is missing."""
-        if self.missing is not None:
-            return
-        try:
-            value = compute()
-        except (UnsupportedError, SolverError) as error:
-            self.missing = Missing(self.what, position, tokens, str(error))
-            return
-        if not math.isfinite(value):
-            self.missing = Missing(self.what, position, tokens, f"its value is {value!r}")
-            return
-        self._values.append(float(value))
-
-    @property
-    def mean(self) -> float | None:
-        """Mean over positions."""
-        return mean_of(self.values)
-
-    @property
-    def stderr(self) -> float | None:
-        """Standard error of the mean, from the scatter over positions."""
-        return stderr_of(self.values)
-
-    def quantiles(self, shares: Sequence[float]) -> list[float | None]:
-        """Quantiles over positions, interpolated linearly."""
-        return quantiles_of(self.values, shares)
+    def quantiles(self) -> dict[str, Any]:
+        """Quantiles by the columns they stand in, interpolated linearly."""
+        shares = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
+        known = len(self.values) > 0
+        return {n: float(np.quantile(self.values, q)) if known else None for n, q in shares.items()}
 
 
-def mean_of(values: Sequence[float] | FloatArray) -> float | None:
-    """Average numbers, if there are any."""
-    return float(np.mean(values)) if len(values) else None
-
-
-def stderr_of(values: Sequence[float] | FloatArray) -> float | None:
-    """Give the standard error of a mean, from the scatter (N - 1), if there are two numbers."""
-    count = len(values)
-    return float(np.std(values, ddof=1) / math.sqrt(count)) if count > 1 else None
-
-
-def quantiles_of(
-    values: Sequence[float] | FloatArray, shares: Sequence[float]
-) -> list[float | None]:
-    """Give quantiles, interpolated linearly, if there are numbers."""
-    if not len(values):
-        return [None] * len(shares)
-    return [float(value) for value in np.quantile(values, shares)]
-
-
-def best_first(rows: Iterable[Judged]) -> list[Judged]:
+def best_first(rows: Iterable[Verified]) -> list[Verified]:
     """Sort rows by acceptance, those without one last.
 
     Equal up to rounding is equal: the order they come in then decides, not the noise.

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from mdsd.studies.planning.acceptance import RankAcceptance
 from mdsd.studies.planning.trees import NodeRow, PlannedTree
-from mdsd.studies.tables import Paragraph, counted, plain_table
+from mdsd.studies.terminal import Paragraph, counted, plain_table
 from mdsd.trees import TreeShape
 
 __all__ = ["plan_report", "tree_lines"]

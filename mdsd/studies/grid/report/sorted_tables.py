@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from mdsd.filters import FILTER_COLUMNS
 from mdsd.studies.grid.report.findings import cells_of, comparable
-from mdsd.studies.grid.rows import StudyRow
-from mdsd.studies.tables import NONE, as_points, as_probability, counted
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import NONE, as_points, as_probability, counted
 
 __all__ = ["MOST_ROWS", "Table", "report_tables"]
 
@@ -54,6 +56,11 @@ def _percent(value: float | None) -> str:
     return NONE if value is None else f"{100.0 * value:.2f}"
 
 
+def _filter(name: str, row: StudyRow) -> str:
+    value = getattr(row, name)
+    return "all" if value is None else f"{value:g}"
+
+
 Column = tuple[str, Callable[[Any], str]]
 
 _NAMES: tuple[Column, ...] = (
@@ -63,9 +70,10 @@ _NAMES: tuple[Column, ...] = (
 )
 _POINT: tuple[Column, ...] = (
     ("n", lambda row: str(row.num_drafts)),
-    ("temperature", lambda row: f"{row.temperature:g}"),
-    ("top\N{NON-BREAKING HYPHEN}k", lambda row: "all" if row.top_k is None else str(row.top_k)),
-    ("top\N{NON-BREAKING HYPHEN}p", lambda row: f"{row.top_p:g}"),
+    *(
+        (name.replace("_", "\N{NON-BREAKING HYPHEN}"), partial(_filter, name))
+        for name in FILTER_COLUMNS
+    ),
 )
 _ACCEPTANCE: tuple[Column, ...] = (
     ("acceptance", lambda row: as_probability(row.acceptance)),

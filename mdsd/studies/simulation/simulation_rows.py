@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd.studies.rows import Row
+from mdsd.studies.study_rows import Row
 
 __all__ = ["BiasRow", "RejectionsRow", "SavedRow", "compared"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mdsd.studies.rows import Missing, Row
+from mdsd.studies.study_rows import Missing, Row
 
 __all__ = ["IntervalRow"]
 
@@ -35,6 +35,8 @@ class IntervalRow(Row):
         Positions averaged over: those at which n tokens can be drafted.
     missing : tuple of Missing
         Why numbers are None although there were positions.
+    joint : bool
+        Whether each draft has a model of its own.
     """
 
     draft_model: str
@@ -49,3 +51,4 @@ class IntervalRow(Row):
     known_draft_mass: float | None
     positions: int
     missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
+    joint: bool = field(default=False, repr=False, metadata={"column": False})

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 from mdsd._arguments import check_type, check_whole, shown
 from mdsd.decoding import TreeShape
 from mdsd.decoding.batch_scheme import batch_shape
 from mdsd.decoding.decoder import SCHEMES, read_prompt
 from mdsd.decoding.verification import PATH_VERIFICATIONS
-from mdsd.drafts import IndependentDrafts, TopKDraft, WithoutReplacement, WithReplacement
+from mdsd.drafts import Draft, DraftKind, WithoutReplacement
 from mdsd.errors import InvalidArgumentError
+from mdsd.filters import FilterOptions, Filters
 from mdsd.studies.decoding.cases import DecoderCase, applicable, candidates
 from mdsd.studies.decoding.models import TextModels
-from mdsd.studies.positions import DRAFT_NAMES
-from mdsd.studies.settings import read_names
+from mdsd.studies.study_settings import read_kinds, read_names
 from mdsd.verifiers import RRSVerifier, verifier_names
 
 __all__ = [
@@ -28,6 +28,8 @@ __all__ = [
     "decode_settings",
     "shown_tree",
 ]
+
+T = TypeVar("T")
 
 DEFAULT_TREE = (3, 2, 1)
 """Fifteen tokens: enough to tell verifiers apart, and quick to draft and to score."""
@@ -49,9 +51,7 @@ class DecodeSettings:
     prompt : str
     prompt_ids : tuple of int
     max_new_tokens : int
-    temperature : float
-    top_k : int or None
-    top_p : float
+    filters : Filters
     seeds : tuple of int
         One for each run of each decoder.
     eos_token_ids : tuple of int
@@ -64,17 +64,10 @@ class DecodeSettings:
     prompt: str
     prompt_ids: tuple[int, ...]
     max_new_tokens: int
-    temperature: float
-    top_k: int | None
-    top_p: float
+    filters: Filters
     seeds: tuple[int, ...]
     eos_token_ids: tuple[int, ...]
     unused: tuple[str, ...] = ()
-
-    @property
-    def sampling(self) -> dict[str, Any]:
-        """How tokens are drawn, as `mdsd.decoding.generate` takes it."""
-        return {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
 
     def describe(self, models: TextModels) -> dict[str, Any]:
         """Give the settings as they are written next to the rows.
@@ -88,7 +81,7 @@ class DecodeSettings:
             "draft_models": list(models.names[1:]),
             "prompt": self.prompt,
             "max_new_tokens": self.max_new_tokens,
-            **self.sampling,
+            **self.filters.columns,
             "seeds": list(self.seeds),
         }
 
@@ -96,7 +89,7 @@ class DecodeSettings:
 def decode_settings(
     models: TextModels,
     *,
-    drafts: Iterable[str] = (WithoutReplacement.name,),
+    drafts: Iterable[Draft] = (WithoutReplacement.name,),
     verifiers: Iterable[str] = (RRSVerifier.name,),
     schemes: Iterable[str] = ("tree",),
     num_drafts: int | None = None,
@@ -110,8 +103,9 @@ def decode_settings(
     Parameters
     ----------
     models : TextModels
-    drafts, verifiers, schemes : iterable of str
-        One name each, as for `mdsd.decoding.generate`.
+    drafts : iterable of (str or DraftKind)
+    verifiers, schemes : iterable of str
+        One each, as for `mdsd.decoding.generate`.
     num_drafts, depth : int, optional
     tree : sequence of int, optional
         The tree, or the chains of the batch scheme; where nothing is said `DEFAULT_TREE`, or
@@ -119,8 +113,7 @@ def decode_settings(
     seeds : None
         A number of runs is for a comparison only.
     **common
-        As for `comparison_settings`: `prompt`, `max_new_tokens`, `temperature`, `top_k`, `top_p`
-        and `seed`.
+        As for `comparison_settings`: `prompt`, `max_new_tokens`, `seed` and filters.
 
     Returns
     -------
@@ -131,57 +124,50 @@ def decode_settings(
     InvalidArgumentError, UnsupportedError
         If an option is out of range, a name is not known, or they do not go together.
     """
-    verifier = _name("verifier", verifiers, _verifier_names())
-    draft = _name("draft", drafts, DRAFT_NAMES)
-    scheme = _name("scheme", schemes, SCHEMES)
+    verifier = _single("verifier", _names("verifier", verifiers, _verifier_names()))
+    kind = _single("draft", read_kinds(drafts))
+    scheme = _single("scheme", _names("scheme", schemes, SCHEMES))
     if seeds is not None:
         raise InvalidArgumentError(f"seeds is {shown(seeds)}; expected it in a comparison only")
     if scheme == "batch":
         branching = _read_chains(num_drafts, depth, tree)
     else:
         branching = _read_branching(num_drafts, depth, tree)
-    case = DecoderCase(verifier, draft, branching, scheme)
+    case = DecoderCase(verifier, kind, branching, scheme)
     return _settings(models, (case,), seeds=1, eos_token_ids=models.eos_token_ids, **common)
 
 
 def comparison_settings(
     models: TextModels,
     *,
-    drafts: Iterable[str] | None = None,
+    drafts: Iterable[Draft] | None = None,
     verifiers: Iterable[str] | None = None,
     schemes: Iterable[str] | None = None,
     num_drafts: int | None = None,
     depth: int | None = None,
     tree: Sequence[int] | None = None,
-    prompt: str = "The",
-    max_new_tokens: int = 64,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
-    seed: int = 0,
     seeds: int = DEFAULT_SEEDS,
+    **common: Any,
 ) -> DecodeSettings:
     """Check the options of a comparison, in which every run has the same length.
 
     Parameters
     ----------
     models : TextModels
-    drafts, verifiers, schemes : iterable of str, optional
-        Names; all that apply if None. On a chain, draft distributions that are that of a single
+    drafts : iterable of (str or DraftKind), optional
+    verifiers, schemes : iterable of str, optional
+        All that apply if None. On a chain, draft distributions that are that of a single
         draft stand for it once.
     num_drafts, depth : int, optional
     tree : sequence of int, optional
         The tree whose number of tokens is everyone's budget, see `candidates`; `DEFAULT_TREE` where
         nothing is said.
-    prompt : str, default "The"
-    max_new_tokens : int, default 64
-        Length of a run. End tokens do not end it.
-    temperature, top_k, top_p
-        As for `mdsd.decoding.generate`.
-    seed : int, default 0
-        Seed of the first run; the others follow it.
     seeds : int, default 5
         Runs of each decoder.
+    **common
+        `prompt`, "The" by default; `max_new_tokens`, 64 by default, the length of a run, which end
+        tokens do not end; `seed`, 0 by default, of the first run, which those of the others
+        follow; and filters as for `mdsd.decoding.generate`.
 
     Returns
     -------
@@ -192,34 +178,34 @@ def comparison_settings(
     InvalidArgumentError
         If an option is out of range, a name is not known, or nothing is left to run.
     """
-    judges = _names("verifier", verifiers, _verifier_names())
-    laws = _names("draft", drafts, DRAFT_NAMES)
+    chosen = _names("verifier", verifiers, _verifier_names())
     plans = _names("scheme", schemes, SCHEMES)
     branching = _read_branching(num_drafts, depth, tree)
+    kinds = read_kinds(drafts)
     if drafts is None and max(branching) == 1:
-        laws = (WithReplacement.name, IndependentDrafts.name, TopKDraft.name)
+        kinds = _of_single_drafts(kinds)
     if drafts is None and len(models.draft_models) == 1:
-        laws = tuple(law for law in laws if law != IndependentDrafts.name)
+        kinds = tuple(kind for kind in kinds if not kind.one_model_each)
 
-    cases = applicable(candidates(branching, judges, laws, plans), models)
+    cases = applicable(candidates(branching, chosen, kinds, plans), models)
     if not cases:
         raise InvalidArgumentError(
-            f"nothing to run: none of the verifiers {', '.join(judges)} applies to "
-            f"{', '.join(laws)} on the tree {shown_tree(branching)}"
+            f"nothing to run: none of the verifiers {', '.join(chosen)} applies to "
+            f"{', '.join(map(str, kinds))} on the tree {shown_tree(branching)}"
         )
     used = {case.verifier for case in cases}
-    return _settings(
-        models,
-        cases,
-        tuple(judge for judge in judges if judge not in used),
-        prompt=prompt,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        seeds=seeds,
-    )
+    unused = tuple(name for name in chosen if name not in used)
+    return _settings(models, cases, unused, seeds=seeds, **common)
+
+
+def _of_single_drafts(kinds: Sequence[DraftKind]) -> tuple[DraftKind, ...]:
+    """Keep one of the built-in kinds whose single draft is drawn as it is from the draft model."""
+    kept: dict[object, DraftKind] = {}
+    for kind in kinds:
+        if kind.refusal(1) is None:
+            plain = kind.draft_type.declared and not (kind.one_model_each or kind.num_certain(1))
+            kept.setdefault("plain" if plain else kind, kind)
+    return tuple(kept.values())
 
 
 def shown_tree(tree: Sequence[int], scheme: str = "tree") -> str:
@@ -243,11 +229,9 @@ def _settings(
     seeds: int,
     prompt: str = "The",
     max_new_tokens: int = 64,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
     seed: int = 0,
     eos_token_ids: tuple[int, ...] = (),
+    **filters: Unpack[FilterOptions],
 ) -> DecodeSettings:
     """Check what all studies have in common, and that every decoder can be made."""
     check_type("prompt", prompt, str)
@@ -261,15 +245,13 @@ def _settings(
         prompt,
         tuple(read_prompt(prompt_ids, models.target.vocab_size)),
         check_whole("max_new_tokens", max_new_tokens, 1),
-        temperature,
-        top_k if top_k is not None and top_k not in (0, -1) else None,
-        top_p,
+        Filters(**filters),
         tuple(range(first, first + count)),
         eos_token_ids,
         unused,
     )
     for case in cases:
-        case.decoder(models, **settings.sampling)
+        case.decoder(models, **settings.filters.columns)
     return settings
 
 
@@ -281,13 +263,12 @@ def _names(kind: str, given: Iterable[str] | None, known: Sequence[str]) -> tupl
     return read_names(kind, given, known, known)
 
 
-def _name(kind: str, given: Iterable[str], known: Sequence[str]) -> str:
-    names = _names(kind, given, known)
-    if len(names) > 1:
+def _single(what: str, chosen: Sequence[T]) -> T:
+    if len(chosen) > 1:
         raise InvalidArgumentError(
-            f"{kind}s is {', '.join(names)}; expected one; several are for a comparison"
+            f"{what}s is {', '.join(map(str, chosen))}; expected one; several are for a comparison"
         )
-    return names[0]
+    return chosen[0]
 
 
 def _read_branching(

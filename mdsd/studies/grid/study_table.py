@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
-from mdsd.studies.grid.rows import StudyRow
-from mdsd.studies.tables import (
-    Paragraph,
+from mdsd.studies.study_rows import StudyRow
+from mdsd.studies.terminal import (
     as_points,
     as_probability,
+    headed_groups,
     notes,
     plain_table,
     sections,
-    titled_groups,
 )
 
 __all__ = ["study_table"]
@@ -36,7 +35,7 @@ def study_table(rows: Sequence[StudyRow], positions: int) -> RenderableType:
         Positions of the study; rows averaged over fewer are listed below the tables.
     """
     parts: list[RenderableType] = []
-    for title, group in titled_groups(rows):
+    for title, group in headed_groups(rows):
         lost = ("model", "constr.", "verif.")
         table = plain_table("draft distribution", "n", "bound", "verifier", "acceptance", *lost)
         for section in sections(group):
@@ -53,5 +52,5 @@ def study_table(rows: Sequence[StudyRow], positions: int) -> RenderableType:
                     as_points(row.lost_to_verifier),
                 )
             table.add_section()
-        parts += [Paragraph(title, "bold"), table, ""]
+        parts += [title, table, ""]
     return Group(*parts, *notes(rows, positions, _LEGEND))

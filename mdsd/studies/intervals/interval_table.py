@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
-from mdsd.drafts import IndependentDrafts
-from mdsd.studies.intervals.rows import IntervalRow
-from mdsd.studies.tables import Paragraph, counted, plain_table
+from mdsd.studies.intervals.interval_rows import IntervalRow
+from mdsd.studies.terminal import Paragraph, as_mean, counted, models_name, plain_table
 
 __all__ = ["interval_report"]
 
@@ -24,39 +24,25 @@ def interval_report(rows: Sequence[IntervalRow], positions: int) -> RenderableTy
         Positions of the study; rows averaged over fewer are listed below the tables.
     """
     parts: list[RenderableType] = []
-    for joint, found in groupby(rows, key=_group):
+    for _, found in groupby(rows, key=lambda row: row.joint or row.draft_model):
         group = list(found)
         table = plain_table("draft distribution", "n", "lower", "upper", "width", "known")
         for _, section in groupby(group, key=lambda row: row.draft):
             for index, row in enumerate(section):
                 table.add_row(row.draft if index == 0 else "", str(row.num_drafts), *_cells(row))
             table.add_section()
-        title = joint or f"independent, the first n of {_models(group).replace('+', ', ')}"
-        parts += [Paragraph(title, "bold"), table, ""]
+        parts += [Paragraph(models_name(group), "bold"), table, ""]
     return Group(*parts, *(Paragraph(note, "dim") for note in _notes(rows, positions)))
 
 
-def _group(row: IntervalRow) -> str:
-    return "" if row.draft == IndependentDrafts.name else row.draft_model
-
-
-def _models(rows: Sequence[IntervalRow]) -> str:
-    return max((row.draft_model for row in rows), key=len)
-
-
-def _cells(row: IntervalRow) -> list[str]:
-    if row.lower is None or row.upper is None or row.width is None:
-        return ["\N{EN DASH}" if row.positions == 0 else "not yet"] * 2
-    return [
-        _mean(row.lower, row.lower_stderr),
-        _mean(row.upper, row.upper_stderr),
-        f"{row.width:.4f}",
-        f"{row.known_target_mass:.3f} / {row.known_draft_mass:.3f}",
+def _cells(row: IntervalRow) -> list[Text | str]:
+    ends = [
+        as_mean(row.positions, row.lower, row.lower_stderr),
+        as_mean(row.positions, row.upper, row.upper_stderr),
     ]
-
-
-def _mean(mean: float, stderr: float | None) -> str:
-    return f"{mean:.4f}" if stderr is None else f"{mean:.4f} ± {stderr:.4f}"
+    if row.width is None:
+        return [*ends]
+    return [*ends, f"{row.width:.4f}", f"{row.known_target_mass:.3f} / {row.known_draft_mass:.3f}"]
 
 
 def _notes(rows: Sequence[IntervalRow], positions: int) -> list[str]:

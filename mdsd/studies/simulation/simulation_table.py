@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
-from mdsd.studies.simulation.rows import BiasRow, RejectionsRow, SavedRow
 from mdsd.studies.simulation.runs import Simulation
-from mdsd.studies.simulation.settings import SimulationSettings
-from mdsd.studies.tables import NONE, Paragraph, counted, plain_table
+from mdsd.studies.simulation.simulation_rows import BiasRow, RejectionsRow, SavedRow
+from mdsd.studies.simulation.simulation_settings import SimulationSettings
+from mdsd.studies.terminal import NONE, Paragraph, counted, plain_table
 
 __all__ = ["chain_name", "sequences", "simulation_report"]
 

@@ -1,0 +1,342 @@
+"""The commands: options are checked, studies run, tables, files and plots made in `mdsd.studies`.
+
+Heavy imports stand inside the commands, so that help and version stay quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mdsd.cli._delivery import check_files, deliver, drawn, progress_bar, renamed
+from mdsd.cli._group import main
+from mdsd.cli._options import (
+    BOUND,
+    CAPTURE,
+    COMPARE,
+    DECODERS,
+    GRID,
+    LOG,
+    PLANNING,
+    REPORTING,
+    SIMULATION,
+    options,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+    from mdsd.datasets import Source
+    from mdsd.studies.cases import Progress
+    from mdsd.studies.study_settings import StudySettings
+
+
+@main.command()
+@options(*COMPARE)
+def compare(**given: Any) -> None:
+    """Compare verifiers, and the bound none can exceed, over the positions of DATA.
+
+    DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
+    """
+    from mdsd.studies.comparison import run_compare
+    from mdsd.studies.plots import compare_figure
+    from mdsd.studies.study_settings import compare_settings
+    from mdsd.studies.terminal import compare_report
+
+    _study(compare_settings, run_compare, compare_figure, compare_report, **given)
+
+
+@main.command()
+@options(*BOUND)
+def bound(**given: Any) -> None:
+    """Show the acceptance bounds of draft distributions over the positions of DATA.
+
+    DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
+    """
+    from mdsd.studies.bounding import run_bound
+    from mdsd.studies.plots import bound_figure
+    from mdsd.studies.study_settings import bound_settings
+    from mdsd.studies.terminal import bound_report
+
+    _study(bound_settings, run_bound, bound_figure, bound_report, **given)
+
+
+@main.command()
+@options(*GRID)
+def study(
+    data: str,
+    output: Path | None,
+    plot: Path | None,
+    workers: int | None,
+    scheduler: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Run a grid of studies over DATA, and show where the lost acceptance goes.
+
+    DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
+    Options that are lists span the grid. With --output, a study that was stopped goes on where it
+    was when the same command is given again; the folder then has the numbers of every position, and
+    the table as study.csv and study.parquet.
+    """
+    from mdsd.datasets import open_source
+    from mdsd.studies.grid.plots import study_figures
+    from mdsd.studies.grid.runs import run_study, study_folder
+    from mdsd.studies.grid.study_table import study_table
+    from mdsd.studies.output import picture, writable_folder, write_files
+    from mdsd.studies.study_settings import grid_settings
+
+    source = open_source(data)
+    settings = grid_settings(source, **renamed(given, plural=_LISTS))
+    with writable_folder(plot, ["a.png"]), study_folder(output) as folder:
+        with progress_bar("cells and blocks") as progress:
+            found = run_study(source, settings, folder, workers, scheduler, progress)
+        if plot is not None:
+            figures = study_figures(found)
+            write_files({plot / name: picture(".png", f) for name, f in figures.items()})
+
+    def lay_out() -> RenderableType:
+        return study_table(found.rows, settings.positions)
+
+    deliver(found.rows, {"data": data, **settings.describe()}, lay_out, as_json, None)
+
+
+@main.command()
+@options(*LOG)
+def interval(log: Path, output: Path | None, as_json: bool, **given: Any) -> None:
+    """Bound the acceptance bounds from both sides, over the positions of a log.
+
+    LOG.jsonl has one JSON object per line, with what a server returned as the most probable tokens
+    of the target and of its draft, or drafts, after the same text: `top_logprobs` of OpenAI,
+    `prompt_logprobs` of vLLM, `meta_info` of SGLang, or maps of token to log-probability.
+    """
+    from mdsd.datasets import scan_jsonl
+    from mdsd.studies.intervals.interval_settings import interval_settings
+    from mdsd.studies.intervals.interval_table import interval_report
+    from mdsd.studies.intervals.runs import run_interval
+
+    check_files(output)
+    with progress_bar("reading"):
+        found = scan_jsonl(log)
+    settings = interval_settings(found, **renamed(given, plural=("draft", "draft_model")))
+    with progress_bar("positions") as progress:
+        rows = run_interval(found, settings, progress)
+
+    def lay_out() -> RenderableType:
+        return interval_report(rows, settings.positions)
+
+    deliver(rows, {"data": str(log), **settings.describe()}, lay_out, as_json, output)
+
+
+@main.command()
+@options(*REPORTING)
+def report(folder: Path, output: Path) -> None:
+    """Write a page of HTML about a study: findings, pictures, and tables to sort.
+
+    STUDY is a folder that `mdsd study --output` wrote. The page needs nothing but a browser.
+    """
+    from mdsd.studies.grid.folder import read_study
+    from mdsd.studies.grid.report import study_report
+    from mdsd.studies.output import check_writable, write_files
+    from mdsd.studies.terminal import counted
+
+    check_writable(output, (".html",))
+    found = read_study(folder)
+    write_files({output: study_report(found).encode()})
+    click.echo(f"{output}: {counted(len(found.rows), 'row')}")
+
+
+@main.command()
+@options(*DECODERS)
+def decode(
+    target: Path | None,
+    draft_model: Sequence[Path],
+    compare: bool,
+    output: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Generate text by multi-draft speculative decoding, and show how deep drafts are accepted.
+
+    Without folders, the models are n-grams of Python's language reference, trained on the spot.
+    With --compare, every verifier runs with every draft distribution it supports, all with the same
+    number of drafted tokens for a call of the target.
+    """
+    from mdsd.studies.decoding.decoder_settings import comparison_settings, decode_settings
+    from mdsd.studies.decoding.decoder_tables import comparison_report, decode_report
+    from mdsd.studies.decoding.models import choose_models
+    from mdsd.studies.decoding.runs import run_comparison, run_decode
+
+    check_files(output)
+    models = choose_models(target, draft_model)
+    check = comparison_settings if compare else decode_settings
+    settings = check(models, **renamed(given, plural=("draft", "verifier", "scheme")))
+    described = settings.describe(models)
+    if compare:
+        with progress_bar("runs") as progress:
+            rows = run_comparison(models, settings, progress)
+        deliver(rows, described, lambda: comparison_report(rows, settings), as_json, output)
+        return
+    text, row = run_decode(models, settings, None if as_json else _stream)
+    if not as_json:
+        _stream("\n\n")
+    deliver((row,), described, lambda: decode_report(row), as_json, output, text=text)
+
+
+@main.command()
+@options(*CAPTURE)
+def capture(
+    folder: Path,
+    target: Path | None,
+    draft_model: Sequence[Path],
+    prompts: Path | None,
+    **given: Any,
+) -> None:
+    """Record what a target and its draft models say at the positions of texts, into FOLDER.
+
+    Positions are the tokens of the prompts or, with --sample, those that the target continues them
+    by. Of each position the most probable tokens of every model are kept, with their
+    log-probabilities under all of them. A capture that was stopped goes on where it was when the
+    same command is given again.
+
+    Without folders, the models are n-grams of Python's language reference, and the prompts pages of
+    it that they were not trained on.
+    """
+    from mdsd.studies.capturing.capture_settings import capture_settings
+    from mdsd.studies.capturing.folders import check_folder
+    from mdsd.studies.capturing.jobs import text_job
+    from mdsd.studies.capturing.prompts import choose_prompts
+    from mdsd.studies.capturing.runs import run_capture
+    from mdsd.studies.capturing.summary import summary_lines
+    from mdsd.studies.decoding.models import choose_models
+
+    settings = capture_settings(**renamed(given, plural=()))
+    texts = choose_prompts(prompts, embedded=target is None and not draft_model)
+    check_folder(folder)
+    job = text_job(choose_models(target, draft_model), texts)
+    with progress_bar("positions") as progress:
+        found = run_capture(job, settings, folder, progress)
+    click.echo("\n".join(summary_lines(folder, found)))
+
+
+def _stream(piece: str) -> None:
+    click.echo(piece, nl=False)
+
+
+@main.command("plan-tree")
+@options(*PLANNING)
+def plan_tree(
+    data: str | None,
+    acceptance: str | None,
+    budget: int,
+    max_depth: int | None,
+    max_branching: int | None,
+    as_json: bool,
+    output: Path | None,
+    plot: Path | None,
+    **given: Any,
+) -> None:
+    """Find the draft tree with the most expected tokens for a number of nodes.
+
+    Without --acceptance it is measured: how often rrs accepts each of several drafts, over the
+    positions of DATA, the name of an embedded data set (smollm2 if left out), an .npz file or a
+    folder that `mdsd capture` wrote.
+    """
+    from mdsd.datasets import open_source
+    from mdsd.studies.planning import acceptance as rates
+    from mdsd.studies.planning.plan_table import plan_report
+    from mdsd.studies.planning.plots import plan_figure
+    from mdsd.studies.planning.trees import plan_limits, planned_tree
+
+    check_files(output, plot)
+    limits = plan_limits(budget=budget, max_depth=max_depth, max_branching=max_branching)
+    described = dict(vars(limits))
+    measuring = renamed(given, plural=())
+    if acceptance is not None:
+        rates.refuse_measuring(data, measuring)
+        found = planned_tree(rates.given_acceptance(acceptance), limits)
+        described |= {"acceptance": acceptance}
+    else:
+        source = open_source(data or "smollm2")
+        settings = rates.measuring_settings(source, **measuring)
+        described |= {"data": source.name, **settings.describe()}
+        with progress_bar("positions") as progress:
+            measured = rates.measured_acceptance(source, settings, progress)
+        found = planned_tree(measured, limits)
+
+    def lay_out() -> RenderableType:
+        return plan_report(found)
+
+    picture = drawn(plot, lambda: plan_figure(found))
+    deliver(found.rows, described, lay_out, as_json, output, picture, **found.summary)
+
+
+@main.command()
+@options(*SIMULATION)
+def simulate(output: Path | None, as_json: bool, **given: Any) -> None:
+    """Set theory beside simulation: rejections, batches of draft sequences, biased decoding.
+
+    Target and draft are random Markov chains, drawn from the seed.
+    """
+    from mdsd.studies.output import tables_to_json, writable_folder, write_files
+    from mdsd.studies.simulation.files import FILE_NAMES, simulation_files
+    from mdsd.studies.simulation.runs import run_simulation
+    from mdsd.studies.simulation.simulation_settings import simulation_settings
+    from mdsd.studies.simulation.simulation_table import simulation_report
+    from mdsd.studies.terminal import print_report
+
+    settings = simulation_settings(**renamed(given, plural=()))
+    with writable_folder(output, FILE_NAMES):
+        with progress_bar("simulations") as progress:
+            found = run_simulation(settings, progress)
+        if output is not None:
+            files = simulation_files(found, settings)
+            write_files({output / name: content for name, content in files.items()})
+    if as_json:
+        click.echo(tables_to_json(found.tables, settings.describe()))
+    else:
+        print_report(simulation_report(found, settings))
+
+
+@main.command()
+def verifiers() -> None:
+    """List the verifiers, the draft distributions they support and where they come from."""
+    from mdsd.studies.terminal import print_report, verifiers_report
+
+    print_report(verifiers_report())
+
+
+_LISTS = ("draft", "draft_model", "verifier", "temperature")
+"""Options that are lists, and have their plural in Python."""
+
+
+def _study(
+    check: Callable[..., StudySettings],
+    run: Callable[[Source, StudySettings, Progress | None], Any],
+    draw: Callable[[Any], Figure],
+    lay_out: Callable[[Any, int], RenderableType],
+    *,
+    data: str,
+    as_json: bool,
+    output: Path | None,
+    plot: Path | None,
+    **given: Any,
+) -> None:
+    """Check everything, compute, write the files, and only then print."""
+    from mdsd.datasets import open_source
+
+    check_files(output, plot)
+    source = open_source(data)
+    settings = check(source, **renamed(given, plural=_LISTS))
+    described = {"data": data, **settings.describe()}
+    with progress_bar("positions") as progress:
+        rows = run(source, settings, progress)
+
+    def report() -> RenderableType:
+        return lay_out(rows, settings.positions)
+
+    deliver(rows, described, report, as_json, output, drawn(plot, lambda: draw(rows)))

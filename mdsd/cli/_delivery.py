@@ -1,0 +1,91 @@
+"""What commands do before and after a study: check files, show progress, write and print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+    from mdsd.studies.cases import Progress
+    from mdsd.studies.output import Rows
+
+__all__ = ["check_files", "deliver", "drawn", "progress_bar", "renamed"]
+
+
+def check_files(output: Path | None, plot: Path | None = None) -> None:
+    """Refuse files that could not be written, before anything is computed for them."""
+    from mdsd.studies.output import PICTURES, TABLES, check_writable
+
+    if output is not None:
+        check_writable(output, TABLES)
+    if plot is not None:
+        check_writable(plot, PICTURES)
+
+
+def drawn(plot: Path | None, draw: Callable[[], Figure]) -> dict[Path, bytes]:
+    """Draw the picture that was asked for, if one was."""
+    from mdsd.studies.output import picture
+
+    return {} if plot is None else {plot: picture(plot.suffix.lower(), draw())}
+
+
+def deliver(
+    rows: Rows,
+    described: Mapping[str, Any],
+    lay_out: Callable[[], RenderableType],
+    as_json: bool,
+    output: Path | None,
+    more_files: Mapping[Path, bytes] = MappingProxyType({}),
+    **more: Any,
+) -> None:
+    """Write the files, all of them or none, and then print."""
+    from mdsd.studies.output import table, to_json, write_files
+    from mdsd.studies.terminal import print_report
+
+    files = dict(more_files)
+    if output is not None:
+        files = {output: table(output.suffix.lower(), rows, described, **more), **files}
+    write_files(files)
+    if as_json:
+        click.echo(to_json(rows, described, **more))
+    else:
+        print_report(lay_out())
+
+
+def renamed(options: Mapping[str, Any], plural: Sequence[str]) -> dict[str, Any]:
+    """Give options their names in `mdsd.studies`, without those that were not given."""
+    return {
+        f"{name}s" if name in plural else name: value
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+@contextmanager
+def progress_bar(steps: str) -> Iterator[Progress | None]:
+    """Show a bar on standard error where that is a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    layout = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*layout, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(steps, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

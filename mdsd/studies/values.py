@@ -1,0 +1,278 @@
+"""A cell at one block of positions: the bounds of its drafts, and what verifiers attain.
+
+This is what worker processes run. One thread does all of it, and nothing depends on what else the
+study asks for, so that a block gives the same bits wherever and whenever it is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
+from mdsd.batch import acceptance_bounds, acceptance_rates
+from mdsd.batch._rules import bound_of
+from mdsd.batch._threads import limit_threads
+from mdsd.bounds import acceptance_bound
+from mdsd.datasets import Dataset, Source
+from mdsd.drafts import DraftDistribution
+from mdsd.errors import SolverError, UnsupportedError
+from mdsd.filters import Filters
+from mdsd.studies.cases import Progress, Steps
+from mdsd.studies.cells import Cell, DraftedFrom
+from mdsd.studies.study_rows import Missing
+from mdsd.studies.study_settings import StudySettings, search_tolerance
+
+__all__ = ["BlockValues", "FilteredBlock", "all_values", "block_values", "study_blocks"]
+
+_FAILURES = (UnsupportedError, SolverError)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockValues:
+    """Numbers of a cell at a block of positions.
+
+    Attributes
+    ----------
+    columns : mapping of str to ndarray of bool or float64, shape (B,)
+        By the names that `DraftedFrom` gives them: truth values where its tokens can be drafted,
+        and numbers, NaN elsewhere and throughout a column that is missing.
+    missing : mapping of str to Missing
+        Why such a column is.
+    """
+
+    columns: Mapping[str, AnyArray]
+    missing: Mapping[str, Missing]
+
+    def column(self, name: str) -> AnyArray:
+        """Give one column."""
+        return self.columns[name]
+
+
+class FilteredBlock:
+    """Filtered distributions at some positions, each made when it is first asked for.
+
+    Parameters
+    ----------
+    block : Dataset
+    filters : Filters
+    """
+
+    def __init__(self, block: Dataset, filters: Filters) -> None:
+        self._block, self._filters = block, filters
+        self._drafts: dict[str, FloatArray] = {}
+        self.target = filters.of_table(block.target_table, block.target_kind)
+
+    def draft(self, model: str) -> FloatArray:
+        """Give the output distributions of a draft model, shape (B, V)."""
+        if model not in self._drafts:
+            table = self._block.draft_tables[model]
+            self._drafts[model] = self._filters.of_table(table, self._block.draft_kind)
+        return self._drafts[model]
+
+
+def study_blocks(source: Source, positions: int) -> Iterator[tuple[int, int]]:
+    """List the blocks of a study of the first positions."""
+    for start, stop in source.blocks:
+        if start < positions:
+            yield start, min(stop, positions)
+
+
+def all_values(
+    source: Source, settings: StudySettings, progress: Progress | None = None
+) -> dict[Cell, BlockValues]:
+    """Compute all cells at all positions, in memory.
+
+    Parameters
+    ----------
+    source : Source
+    settings : StudySettings
+    progress : callable, optional
+        Called with (steps done, all steps); a step is a cell at a position.
+
+    Returns
+    -------
+    dict of (Cell, BlockValues)
+    """
+    step = Steps(len(settings.cells) * settings.positions, progress)
+    parts: dict[Cell, list[BlockValues]] = {cell: [] for cell in settings.cells}
+    for start, stop in study_blocks(source, settings.positions):
+        data = source.read(start, stop)
+        for filters, cells in groupby(settings.cells, key=lambda cell: cell.filters):
+            block = FilteredBlock(data, filters)
+            for cell in cells:
+                parts[cell].append(block_values(block, start, cell, settings))
+                step(stop - start)
+    return {cell: _joined(cell, found) for cell, found in parts.items()}
+
+
+def _joined(cell: Cell, parts: Sequence[BlockValues]) -> BlockValues:
+    columns = {
+        name: np.concatenate([part.columns[name] for part in parts]) for name in cell.columns
+    }
+    missing: dict[str, Missing] = {}
+    for part in parts:
+        missing = {**part.missing, **missing}
+    return BlockValues(columns, missing)
+
+
+def block_values(
+    block: FilteredBlock, start: int, cell: Cell, settings: StudySettings
+) -> BlockValues:
+    """Compute the columns of a cell at some positions.
+
+    Parameters
+    ----------
+    block : FilteredBlock
+        These positions, under the filters of the cell.
+    start : int
+        Number of the first one, of which the seeds of estimates are made.
+    cell : Cell
+    settings : StudySettings
+
+    Returns
+    -------
+    BlockValues
+    """
+    from threadpoolctl import threadpool_limits
+
+    columns: dict[str, AnyArray] = {}
+    missing: dict[str, Missing] = {}
+    asked = dict(cell.asked)
+    seeds = settings.seeds(range(start, start + len(block.target)))
+    # The sums that BLAS splits among threads would end in other digits on other machines.
+    with threadpool_limits(1), limit_threads(1):
+        for each in cell.drafted:
+            drafted = _Drafted(block, each, cell.num_drafts, settings, seeds)
+            wanted = {each.bound_column: ("bound", drafted.bounds)} | {
+                each.acceptance_column(name): (name, partial(drafted.rates, name))
+                for name in asked.get(each, ())
+            }
+            columns[each.drawable_column] = drafted.drawable
+            columns |= {name: np.full(len(block.target), np.nan) for name in wanted}
+            for rows in drafted.parts():
+                for column, (what, compute) in wanted.items():
+                    if column in missing:
+                        continue
+                    found, failure = _computed(rows, compute)
+                    if failure is None:
+                        columns[column][rows] = found
+                        continue
+                    row, reason = failure
+                    columns[column][:] = np.nan
+                    tokens = drafted.live_tokens(row)
+                    missing[column] = Missing(what, start + row, tokens, reason)
+    return BlockValues(columns, missing)
+
+
+def _computed(
+    rows: IntArray, compute: Callable[[IntArray], Any]
+) -> tuple[FloatArray, tuple[int, str] | None]:
+    """Compute the numbers of some rows; if that fails, tell the first row that does, and why."""
+    try:
+        found = np.asarray(compute(rows))
+    except _FAILURES as error:
+        return np.empty(0), _first_failure(rows, compute, error)
+    for place in np.flatnonzero(~np.isfinite(found))[:1]:
+        return found, (int(rows[place]), f"its value is {float(found[place])!r}")
+    return found, None
+
+
+def _first_failure(
+    rows: IntArray, compute: Callable[[IntArray], Any], failed: Exception
+) -> tuple[int, str]:
+    for row in rows if len(rows) > 1 else ():
+        try:
+            compute(np.array([row]))
+        except _FAILURES as error:
+            return int(row), str(error)
+    return int(rows[0]), str(failed)  # a verifier of another package may fail in batches only
+
+
+class _Drafted:
+    """Drafts of one kind at all positions of a block."""
+
+    def __init__(
+        self,
+        block: FilteredBlock,
+        drafted: DraftedFrom,
+        num_drafts: int,
+        settings: StudySettings,
+        seeds: AnyArray,
+    ) -> None:
+        self._settings, self._seeds = settings, seeds
+        self._kind, self._num_drafts = settings.kind(drafted.draft), num_drafts
+        tables = [block.draft(model) for model in drafted.draft_models]
+        self._target = block.target
+        self._probs = np.stack(tables, axis=1) if self._kind.one_model_each else tables[0]
+        self._tolerance = search_tolerance(block.target.shape[1])
+        self._compiled = bound_of(self._kind.example(num_drafts)) is not None
+        self._made: tuple[int, FloatArray, DraftDistribution] | None = None
+        self.drawable = self._kind.drawable(self._probs, num_drafts)
+
+    def parts(self) -> list[IntArray]:
+        """Split the positions at which n tokens can be drafted into those computed together."""
+        rows = np.flatnonzero(self.drawable)
+        if self._compiled or not len(rows):
+            return [rows] * bool(len(rows))
+        # One by one, so that what is found for the bound of a draft serves its verifiers.
+        return np.split(rows, len(rows))
+
+    def live_tokens(self, row: int) -> int:
+        """Count the tokens with probability under the target or a draft at one position."""
+        return int(np.count_nonzero(self._live(row)))
+
+    def bounds(self, rows: IntArray) -> FloatArray:
+        """Compute the acceptance bounds at some positions."""
+        if not self._compiled:
+            return np.array(
+                [acceptance_bound(*self._at(row), tolerance=self._tolerance).value for row in rows]
+            )
+        found: FloatArray = acceptance_bounds(
+            self._target[rows], self._probs[rows], draft=self._kind, num_drafts=self._num_drafts
+        )
+        return found
+
+    def rates(self, name: str, rows: IntArray) -> FloatArray:
+        """Compute what a verifier attains at some positions."""
+        if not self._compiled:
+            made = (
+                self._settings.verifier(name, self._tolerance, int(self._seeds[row]))
+                for row in rows
+            )
+            return np.array(
+                [
+                    verifier.plan(*self._at(row)).acceptance_rate
+                    for verifier, row in zip(made, rows, strict=True)
+                ]
+            )
+        found: FloatArray = acceptance_rates(
+            self._target[rows],
+            self._probs[rows],
+            draft=self._kind,
+            num_drafts=self._num_drafts,
+            verifier=self._settings.verifier(name, self._tolerance),
+            seeds=self._seeds[rows],
+        )
+        return found
+
+    def _at(self, row: int) -> tuple[FloatArray, DraftDistribution]:
+        """Give target and draft at one position, the same ones for all that is asked of it."""
+        if self._made is None or self._made[0] != row:
+            # Padding, and tokens that no side has, change nothing but the size; of a law that is
+            # not known here they may be a part.
+            known = self._kind.draft_type.declared
+            kept = self._live(row) if known else np.ones(self._target.shape[1], dtype=np.bool_)
+            draft = self._kind.make(self._probs[row][..., kept], self._num_drafts)
+            self._made = row, self._target[row][kept], draft
+        return self._made[1:]
+
+    def _live(self, row: int) -> BoolArray:
+        return np.asarray(
+            (self._target[row] > 0.0) | (np.atleast_2d(self._probs[row]) > 0.0).any(axis=0)
+        )
