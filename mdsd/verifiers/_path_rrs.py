@@ -9,12 +9,11 @@ import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import WithoutReplacement
+from mdsd.rules.accepting import accept_probs, residual_or_target
 from mdsd.verifiers._rejection_paths import draw_residuals, path_caps, path_state, path_tables
 from mdsd.verifiers._rejection_rates import exact_rejection, sample_rejection
 from mdsd.verifiers._successive import SuccessiveRRSPlan
-from mdsd.verifiers.base import accept_probs, closing_law, residual_or_target
-
-__all__ = ["PathRRSPlan"]
+from mdsd.verifiers.base import closing_law
 
 _MAX_PATHS = 1_000_000
 """Most rejection paths that are enumerated for an exact acceptance rate."""

@@ -6,13 +6,12 @@ from typing import cast
 
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, WithReplacement
 from mdsd.rules.kseq import kseq_tests
 from mdsd.rules.sums import any_of
-from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, accepted_and_rejected, frozen
-
-__all__ = ["KSeqVerifier"]
+from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, accepted_and_rejected
 
 
 class KSeqVerifier(Verifier):
@@ -66,7 +65,7 @@ class KSeqPlan(OneResidualPlan):
         self.beta = float(min(1.0, q @ chances))
 
     @property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return float(any_of(np.array(self.beta), self.num_tests))
 
     @property

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from mdsd._arguments import check_whole
+from mdsd._frozen import frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
 from mdsd.rules.rrs import rrs_tests
-from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, accepted_and_rejected, frozen
-
-__all__ = ["RRSVerifier"]
+from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, accepted_and_rejected
 
 
 class RRSVerifier(Verifier):
@@ -101,7 +100,7 @@ class ChainRRSPlan(OneResidualPlan):
         return accepted_and_rejected(self._vectors, self.chances)
 
     @property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return min(1.0, float(self._accepted_and_rejected[0].sum()))
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:

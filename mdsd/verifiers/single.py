@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.rules.single import TESTED, single_tests
-from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, accepted_and_rejected, frozen
-
-__all__ = ["SingleDraftVerifier"]
+from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, accepted_and_rejected
 
 
 class SingleDraftVerifier(Verifier):
@@ -67,7 +66,7 @@ class SingleDraftPlan(OneResidualPlan):
         self.chances, self.residual = frozen(chances), frozen(residual)
 
     @property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return float(min(1.0, np.minimum(self.target_probs, self.tested).sum()))
 
     @property

@@ -6,12 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, SpecHubDraft
 from mdsd.rules.spechub import case_masses, spechub_tests, tested_in_turn
-from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, frozen
-
-__all__ = ["SpecHubVerifier"]
+from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier
 
 
 class SpecHubVerifier(Verifier):
@@ -75,7 +74,7 @@ class SpecHubPlan(OneResidualPlan):
         return frozen(accepted), float(reached @ (1.0 - chances))
 
     @property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return float(min(1.0, self._accepted_and_rejected[0].sum()))
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
