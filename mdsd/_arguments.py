@@ -14,23 +14,6 @@ import numpy as np
 from mdsd._typing import AnyArray, BoolArray, FloatArray
 from mdsd.errors import InvalidArgumentError, MdsdError
 
-__all__ = [
-    "check_name",
-    "check_number",
-    "check_type",
-    "check_whole",
-    "is_bfloat16_tensor",
-    "one_line",
-    "read_array",
-    "read_json_object",
-    "read_number",
-    "read_numbers",
-    "refuse_entries",
-    "row_name",
-    "shown",
-    "suggestion",
-]
-
 MOST_WHOLE = 2**31 - 1
 """Largest whole number that a size or a count may be."""
 

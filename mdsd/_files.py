@@ -12,16 +12,6 @@ from typing import Any, BinaryIO
 from mdsd._arguments import one_line, shown
 from mdsd.errors import InvalidArgumentError
 
-__all__ = [
-    "as_path",
-    "destination",
-    "new_file",
-    "only_writer",
-    "os_errors",
-    "path_name",
-    "temporary_path",
-]
-
 # What systems say of a hard link that they cannot make, where a new name might still be possible.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FrozenArrays", "frozen"]
-
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-__all__ = ["load_plugins"]
-
 
 def load_plugins(
     group: str,

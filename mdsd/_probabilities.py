@@ -14,16 +14,6 @@ from mdsd._arguments import is_bfloat16_tensor, read_array, refuse_entries, row_
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.errors import InvalidDistributionError
 
-__all__ = [
-    "MASS_TOLERANCE",
-    "as_float_array",
-    "check_probs",
-    "check_same_vocab",
-    "is_bfloat16_tensor",
-    "ratio_order",
-    "ratios",
-]
-
 MASS_TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "float16": 2e-2, "bfloat16": 2e-2}
 """Largest accepted distance of a probability vector's sum from 1, by the type it came in."""
 

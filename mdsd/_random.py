@@ -11,8 +11,6 @@ from mdsd._arguments import read_numbers, shown
 from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["RandomSource", "draw_tokens", "find_tokens", "generator", "read_uniforms"]
-
 RandomSource = np.random.Generator | int | None
 """A generator, an integer seed, or None for fresh entropy from the operating system."""
 

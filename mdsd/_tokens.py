@@ -9,8 +9,6 @@ from mdsd._arguments import read_array, row_name
 from mdsd._typing import AnyArray, BoolArray, IntArray
 from mdsd.errors import InvalidTokenError
 
-__all__ = ["check_token_ids", "read_token_ids", "refuse_impossible", "refuse_outside"]
-
 
 def read_token_ids(draft_token_ids: ArrayLike, name: str = "draft_token_ids") -> AnyArray:
     """Read token ids as an array of integers, of whatever shape and range.

@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from solvers.token_lottery import TokenLottery
     from solvers.transport import TransportInstance, TransportSolution
 
-__all__ = [
-    "MAX_PAIRS",
-    "AcceptanceBound",
-    "acceptance_bound",
-    "check_search_options",
-    "find_lottery",
-]
-
 MAX_PAIRS = 300_000
 """Most pairs (drafted token, tuple) in an explicit formulation."""
 

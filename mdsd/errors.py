@@ -7,15 +7,6 @@ from contextlib import contextmanager
 
 from solvers.errors import SolverFailure
 
-__all__ = [
-    "InvalidArgumentError",
-    "InvalidDistributionError",
-    "InvalidTokenError",
-    "MdsdError",
-    "SolverError",
-    "UnsupportedError",
-]
-
 
 class MdsdError(Exception):
     """Base class of every exception raised by mdsd on purpose."""

@@ -19,19 +19,6 @@ from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import BoolArray, FloatArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
-__all__ = [
-    "CUT_COLUMNS",
-    "FILTER_COLUMNS",
-    "CutOptions",
-    "FilterAxes",
-    "FilterOptions",
-    "Filtered",
-    "Filters",
-    "filter_probs",
-    "probs_from_logits",
-    "read_filters",
-]
-
 
 class CutOptions(TypedDict, total=False):
     """Keyword arguments of what filters at several temperatures: the fields of `Filters` but it."""

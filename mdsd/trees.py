@@ -12,8 +12,6 @@ from typing import Any, Protocol, TypeAlias
 from mdsd._arguments import check_whole, shown
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["MAX_NODES", "TreeLike", "TreeShape", "read_tree"]
-
 MAX_NODES = 100_000
 """Most drafted nodes of a tree; beyond it a branching is taken for a mistake."""
 

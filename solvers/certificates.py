@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from solvers.errors import SolverFailure
 
-__all__ = ["certified_gap"]
-
 _ROUNDING = 1e-9
 """How far rounding may lift what is attained above its bound: measured, it is some 1e-13."""
 

@@ -19,8 +19,6 @@ from solvers.groups import TokenGroups, falling_ratio, refined_groups
 from solvers.hitting import MASS_SCALE, arrival_nodes, is_last_node
 from solvers.polymatroid import OrderLottery
 
-__all__ = ["DrawsSelection", "GroupedDraws", "refined_draws"]
-
 _SINGLES, _BUCKETS, _FEWEST_BUCKETS = 256, 256, 32
 """Groups to start with.
 

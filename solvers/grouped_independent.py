@@ -12,8 +12,6 @@ from solvers._typing import FloatArray, IntArray
 from solvers.groups import TokenGroups, falling_ratio, refined_groups
 from solvers.polymatroid import OrderLottery
 
-__all__ = ["GroupedIndependent", "IndependentSelection", "refined_independent"]
-
 _SINGLES, _BUCKETS = 1024, 1024
 """Groups to start with.
 

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from solvers._typing import BoolArray, FloatArray, IntArray
 
-__all__ = ["TokenGroups", "falling_ratio", "group_by_ratio", "refined_groups", "single_tokens"]
-
 
 @dataclass(frozen=True, eq=False)
 class TokenGroups:

@@ -22,15 +22,6 @@ from numba import njit
 
 from solvers._typing import FloatArray, IntArray
 
-__all__ = [
-    "MASS_SCALE",
-    "arrival_nodes",
-    "is_last_node",
-    "mean_token_hit",
-    "prefix_hits",
-    "token_hits",
-]
-
 _LOWEST_NODE = -3.75
 """s at the first node: everything below it weighs less than 1e-19."""
 

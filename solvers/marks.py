@@ -20,15 +20,6 @@ from numba import njit
 from solvers._typing import FloatArray, IntArray
 from solvers.prefix import prefix_with_replacement
 
-__all__ = [
-    "MarkCoupling",
-    "couple_marks",
-    "draw_marks",
-    "optimal_coupling",
-    "select_smallest",
-    "smallest_mark_probs",
-]
-
 
 class MarkCoupling(NamedTuple):
     """Marks of every token, as uniform pieces that groups of tokens share.

@@ -21,8 +21,6 @@ from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.certificates import certified_gap
 from solvers.prefix import cut_values
 
-__all__ = ["OrderLottery", "minimum_norm_lottery", "norm_weights"]
-
 _METHOD = "minimum-norm point"
 """Name in errors."""
 

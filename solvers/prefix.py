@@ -9,8 +9,6 @@ from numba import njit
 
 from solvers._typing import BoolArray, FloatArray, IntArray
 
-__all__ = ["best_prefix", "cut_values", "prefix_with_replacement"]
-
 
 def cut_values(ordered_masses: FloatArray, hits: FloatArray) -> FloatArray:
     """Value of formulation (8) at every prefix of an order.

@@ -11,8 +11,6 @@ from numba import njit
 
 from solvers._typing import FloatArray, IntArray
 
-__all__ = ["falling_order"]
-
 _DIGITS = 8
 """Digits of a key, of eight bits each."""
 

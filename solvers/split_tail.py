@@ -17,8 +17,6 @@ from numba import njit
 from solvers._typing import FloatArray
 from solvers.hitting import MASS_SCALE, arrival_nodes, is_last_node
 
-__all__ = ["prefix_hits_beside_split_tail"]
-
 _WIDTH = 16
 """Nodes asked for at a time."""
 

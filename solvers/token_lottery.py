@@ -19,8 +19,6 @@ from solvers.groups import TokenGroups, single_tokens
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
 from solvers.prefix import cut_values
 
-__all__ = ["GroupedLaw", "SingleTokens", "TokenLottery", "find_token_lottery"]
-
 _CONTENT, _LIMIT = (40, 1e-4), 160
 """Where tokens share groups the search is content, by default, with 40 orders if the gap is then at
 most 1e-4, and ends with 160 in any case."""

@@ -15,8 +15,6 @@ from mdsd._probabilities import as_float_array, check_probs
 from mdsd._typing import FloatArray
 from mdsd.errors import InvalidDistributionError
 
-__all__ = ["ChainPair", "read_chain_pair"]
-
 
 @dataclass(frozen=True, eq=False)
 class ChainPair(FrozenArrays):

@@ -10,8 +10,6 @@ import numpy as np
 from mdsd._arguments import check_number, check_whole, shown
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["Cost", "read_cost"]
-
 Cost = float | Mapping[int, float] | Callable[[int], float]
 """One cost for any number of tokens, a measured table by number of tokens, or a function of it."""
 

@@ -12,8 +12,6 @@ from mdsd.analysis._chains import ChainPair
 from mdsd.analysis._simulation import RowSampler, blocks, mean_and_stderr
 from mdsd.analysis.rules import excess, output_laws, rejection_probabilities
 
-__all__ = ["Prefixes", "RuleOnChain"]
-
 Prefixes = Literal["output", "target"]
 """Whose tokens a position follows: those that the rule emitted, or those of the target."""
 

@@ -11,15 +11,6 @@ import numpy as np
 from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
 
-__all__ = [
-    "DEFAULT_RUNS",
-    "RejectionTally",
-    "RowSampler",
-    "SimulatedRejections",
-    "blocks",
-    "mean_and_stderr",
-]
-
 DEFAULT_RUNS = 100_000
 """Runs of a simulation, unless asked otherwise."""
 

@@ -36,15 +36,7 @@ from mdsd.analysis._simulation import (
     blocks,
 )
 from mdsd.errors import InvalidArgumentError
-from mdsd.verifiers.base import residual_or_target
-
-__all__ = [
-    "BatchImprovement",
-    "batch_improvement",
-    "batch_rejection_probs",
-    "check_batch_size",
-    "simulate_batch_rejections",
-]
+from mdsd.rules.accepting import residual_or_target
 
 _BLOCK_ENTRIES = 1 << 16
 """Entries of a matrix worked on at a time: a block of rows stays in the cache over all stages."""

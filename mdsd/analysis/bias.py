@@ -22,18 +22,7 @@ from mdsd.analysis._rule_chains import Prefixes, RuleOnChain
 from mdsd.analysis._simulation import DEFAULT_RUNS
 from mdsd.analysis.rules import AcceptRule, read_pair, redraw_laws, rule_of
 from mdsd.errors import InvalidArgumentError
-from mdsd.verifiers.base import accept_probs
-
-__all__ = [
-    "ParetoFront",
-    "SimulatedFront",
-    "biased_rule",
-    "chain_pareto_front",
-    "over_acceptance",
-    "pareto_front",
-    "simulate_chain_pareto_front",
-    "simulate_pareto_front",
-]
+from mdsd.rules.accepting import accept_probs
 
 Redraw = Literal["optimal", "target"]
 """Rejection law: the best one for the acceptance function, or the target."""

@@ -25,8 +25,6 @@ from mdsd._typing import FloatArray, IntArray
 from mdsd.analysis.tokens import read_acceptance_by_rank
 from mdsd.trees import MAX_NODES, TreeShape
 
-__all__ = ["TreePlan", "plan_tree"]
-
 
 @dataclass(frozen=True, eq=False)
 class TreePlan(FrozenArrays):

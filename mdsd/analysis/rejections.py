@@ -13,14 +13,6 @@ from mdsd.analysis._chains import ChainPair, read_chain_pair
 from mdsd.analysis._simulation import DEFAULT_RUNS, SimulatedRejections
 from mdsd.analysis.batches import batch_rejection_probs, check_batch_size, simulate_batch_rejections
 
-__all__ = [
-    "acceleration",
-    "expected_rejections",
-    "rejection_probs",
-    "simulate_rejections",
-    "single_rejection_probs",
-]
-
 
 def expected_rejections(
     target_chain: ArrayLike,

@@ -17,20 +17,7 @@ from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._typing import FloatArray
 from mdsd.errors import InvalidDistributionError
-from mdsd.verifiers.base import residual_or_target
-
-__all__ = [
-    "AcceptRule",
-    "accept_rule",
-    "excess",
-    "optimal_rejection_law",
-    "output_laws",
-    "read_accept_probs",
-    "read_pair",
-    "redraw_laws",
-    "rejection_probabilities",
-    "rule_of",
-]
+from mdsd.rules.accepting import residual_or_target
 
 
 @dataclass(frozen=True, eq=False)

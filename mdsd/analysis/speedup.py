@@ -16,9 +16,6 @@ from mdsd.analysis._costs import Cost, read_cost
 from mdsd.analysis.tokens import expected_tree_tokens, tokens_by_depth
 from mdsd.trees import read_tree
 
-__all__ = ["BestDepth", "BestNumDrafts", "best_depth", "best_num_drafts", "speedup", "tree_speedup"]
-
-
 # --- wall time -----------------------------------------------------------------------------------
 
 

@@ -21,16 +21,6 @@ from mdsd.analysis._simulation import mean_and_stderr
 from mdsd.errors import InvalidArgumentError
 from mdsd.trees import read_tree
 
-__all__ = [
-    "MeasuredAcceptance",
-    "expected_tokens",
-    "expected_tree_tokens",
-    "iid_expected_tokens",
-    "measure_acceptance",
-    "read_acceptance_by_rank",
-    "tokens_by_depth",
-]
-
 _RANK_SLACK = 1e-9
 """How far above 1 rounding may take the sum of the acceptances of one node's children."""
 

@@ -21,8 +21,6 @@ from mdsd.analysis.rules import (
     rejection_probabilities,
 )
 
-__all__ = ["AcceptanceAssessment", "assess_acceptance", "assess_acceptance_on_chain"]
-
 
 @dataclass(frozen=True, eq=False)
 class AcceptanceAssessment(FrozenArrays):

@@ -9,20 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._probabilities import (
-    MASS_TOLERANCE,
-    as_float_array,
-    check_probs,
-    check_same_vocab,
-    is_bfloat16_tensor,
-)
+from mdsd._arguments import is_bfloat16_tensor
+from mdsd._probabilities import MASS_TOLERANCE, as_float_array, check_probs, check_same_vocab
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._threads import over_rows
 from mdsd.drafts import DraftDistribution, DraftKind
 from mdsd.drafts.base import refuse_short
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
-
-__all__ = ["BatchProbs", "check_support", "example_draft", "make_draft", "read_batch", "read_pair"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,6 @@ from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
 from mdsd.batch._rules import Rule
 from mdsd.rules.kernels import excess, kseq_excess, kseq_root_and_overlap, overlap
 
-__all__ = ["UNSURE", "survey_rows", "tops_match", "verify_rows"]
-
 UNSURE = -1
 """Answer for a row that rounding could decide either way."""
 

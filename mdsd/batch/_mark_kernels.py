@@ -9,8 +9,6 @@ from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.rules.kernels import find_token
 from solvers.marks import optimal_coupling, select_smallest
 
-__all__ = ["mark_rate", "verify_mark_rows"]
-
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def verify_mark_rows(

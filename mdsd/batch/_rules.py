@@ -30,8 +30,6 @@ from mdsd.verifiers import (
 )
 from mdsd.verifiers.optimal import _closed_form
 
-__all__ = ["Rule", "Value", "bound_of", "rate_of", "rule_of"]
-
 
 class Rule(IntEnum):
     """What is done with the drafts of a row."""

@@ -16,8 +16,6 @@ from threading import Thread
 
 from mdsd._arguments import check_whole
 
-__all__ = ["limit_threads", "over_rows"]
-
 _WORTH_A_THREAD = 200_000
 """Numbers to go through below which starting a thread costs more than it saves."""
 

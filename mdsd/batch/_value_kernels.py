@@ -15,8 +15,6 @@ from solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
 from solvers.prefix import prefix_with_replacement
 from solvers.sorting import falling_order
 
-__all__ = ["live_pair", "value_rows"]
-
 
 @njit(cache=True, error_model="numpy")
 def _gather_live(

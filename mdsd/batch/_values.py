@@ -12,8 +12,6 @@ from mdsd.batch._inputs import BatchProbs
 from mdsd.batch._rules import Value
 from mdsd.batch._threads import over_rows
 
-__all__ = ["closed_values", "values_of_rows"]
-
 
 def closed_values(
     value: Value, target: BatchProbs, drafted: BatchProbs, num_drafts: int

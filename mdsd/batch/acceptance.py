@@ -17,8 +17,6 @@ from mdsd.drafts import Draft, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import RRSVerifier, Verifier, get_verifier
 
-__all__ = ["acceptance_rates"]
-
 
 def acceptance_rates(
     target_probs: TensorLike,

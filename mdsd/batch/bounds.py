@@ -13,8 +13,6 @@ from mdsd.batch.tensors.spaces import Located, check_device
 from mdsd.bounds import acceptance_bound, check_search_options
 from mdsd.drafts import Draft, DraftKind, WithReplacement, read_kind
 
-__all__ = ["acceptance_bounds"]
-
 
 def acceptance_bounds(
     target_probs: TensorLike,

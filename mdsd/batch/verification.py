@@ -21,8 +21,6 @@ from mdsd.errors import InvalidArgumentError, InvalidTokenError
 from mdsd.rules.possible import are_distinct, are_positive
 from mdsd.verifiers import Verifier, get_verifier
 
-__all__ = ["BatchVerification", "verify_batch", "verify_one"]
-
 
 @dataclass(frozen=True, eq=False)
 class BatchVerification:
@@ -163,7 +161,8 @@ def _verify_on_device(
     uniforms: Located,
 ) -> tuple[Tensor, Tensor] | None:
     """Verify rows where they are, or give None for what only the host can do, or say is wrong."""
-    from mdsd.batch.tensors.verification import TESTS, verify_on_device
+    from mdsd.batch.tensors.laws import TESTS
+    from mdsd.batch.tensors.verification import verify_on_device
 
     ids = draft_token_ids.values
     if draft_token_ids.device is None:

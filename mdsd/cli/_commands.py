@@ -206,8 +206,8 @@ def capture(
     Without folders, the models are n-grams of Python's language reference, and the prompts pages of
     it that they were not trained on.
     """
+    from mdsd.datasets.captures.folder import check_folder
     from mdsd.studies.capturing.capture_settings import capture_settings
-    from mdsd.studies.capturing.folders import check_folder
     from mdsd.studies.capturing.jobs import text_job
     from mdsd.studies.capturing.prompts import choose_prompts
     from mdsd.studies.capturing.runs import run_capture

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from mdsd.studies.cases import Progress
     from mdsd.studies.output import Rows
 
-__all__ = ["check_files", "deliver", "drawn", "progress_bar", "renamed"]
-
 
 def check_files(output: Path | None, plot: Path | None = None) -> None:
     """Refuse files that could not be written, before anything is computed for them."""

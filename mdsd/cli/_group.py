@@ -15,8 +15,6 @@ from mdsd._arguments import one_line
 from mdsd._version import __version__
 from mdsd.errors import MdsdError
 
-__all__ = ["main"]
-
 
 class _Interrupted(click.ClickException):
     exit_code = 130

@@ -11,19 +11,6 @@ import click
 
 from mdsd.filters import Filters
 
-__all__ = [
-    "BOUND",
-    "CAPTURE",
-    "COMPARE",
-    "DECODERS",
-    "GRID",
-    "LOG",
-    "PLANNING",
-    "REPORTING",
-    "SIMULATION",
-    "options",
-]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 Option = Callable[[Any], Any]

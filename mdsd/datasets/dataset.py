@@ -11,8 +11,6 @@ from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["Dataset", "Kind", "check_model_names"]
-
 Kind = Literal["logits", "probs"]
 
 

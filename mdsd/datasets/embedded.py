@@ -10,8 +10,6 @@ from mdsd._arguments import check_name
 from mdsd.datasets.dataset import Dataset
 from mdsd.datasets.npz import read_npz
 
-__all__ = ["embedded_file", "load", "names"]
-
 _NAMES = ("smollm2",)
 
 

@@ -20,8 +20,6 @@ from mdsd._typing import AnyArray, FloatArray
 from mdsd.datasets.dataset import Dataset, Kind, check_model_names
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
-__all__ = ["read_npz"]
-
 _OF_A_SIDE = ("logits", "probs", "kept_mass")
 _KEYS = {
     *(f"{side}_{array}" for side in ("target", "draft") for array in _OF_A_SIDE),

@@ -27,8 +27,6 @@ from mdsd.datasets.embedded import embedded_file, load, names
 from mdsd.datasets.npz import read_npz
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["Source", "open_source"]
-
 LOG_SUFFIX = ".jsonl"
 
 BLOCK_NUMBERS = 2_000_000

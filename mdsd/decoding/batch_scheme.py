@@ -5,8 +5,6 @@ from __future__ import annotations
 from mdsd._arguments import check_whole
 from mdsd.trees import TreeShape
 
-__all__ = ["batch_shape"]
-
 
 def batch_shape(num_chains: int, depth: int) -> TreeShape:
     """Give the tree of several chains that have the root only in common.

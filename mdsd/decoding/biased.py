@@ -11,8 +11,6 @@ from mdsd.decoding.steps import StepOutcome, StepVerification
 from mdsd.drafts import DraftDistribution
 from mdsd.errors import UnsupportedError
 
-__all__ = ["BiasedVerification"]
-
 
 class BiasedVerification(StepVerification):
     """Accept single drafts more often than the target allows: **not lossless**.

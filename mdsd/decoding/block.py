@@ -14,9 +14,8 @@ from mdsd.decoding.selection import SelectingVerifier
 from mdsd.decoding.steps import StepOutcome, StepVerification
 from mdsd.decoding.weights import child_weight, passing_probability
 from mdsd.drafts import DraftDistribution
-from mdsd.verifiers.base import SelectionPlan, residual_or_target
-
-__all__ = ["BlockVerification"]
+from mdsd.rules.accepting import residual_or_target
+from mdsd.verifiers.base import SelectionPlan
 
 
 class BlockVerification(StepVerification):

@@ -17,8 +17,6 @@ from mdsd.drafts import DraftDistribution
 from mdsd.verifiers import Verifier
 from mdsd.verifiers.base import Plan, SelectionPlan
 
-__all__ = ["Choices", "RandomChoices"]
-
 
 class Choices(ABC):
     """Answers to the questions that a decoder leaves to chance."""

@@ -31,8 +31,6 @@ from mdsd.filters import FilterOptions, read_filters
 from mdsd.trees import TreeLike, TreeShape, read_tree
 from mdsd.verifiers import RRSVerifier, Verifier
 
-__all__ = ["SCHEMES", "Decoder", "Step", "make_decoder", "read_eos", "read_prompt"]
-
 SCHEMES = ("tree", "batch")
 
 

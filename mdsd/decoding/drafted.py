@@ -10,8 +10,6 @@ from mdsd._typing import AnyArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.trees import TreeShape
 
-__all__ = ["DraftedTree", "Rows"]
-
 
 class Rows(Protocol):
     """Vectors by node: an array (N + 1, V), or anything indexed like one."""

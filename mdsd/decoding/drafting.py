@@ -13,8 +13,6 @@ from mdsd.decoding.drafted import DraftedTree, Rows
 from mdsd.drafts import DraftDistribution, DraftKind
 from mdsd.trees import TreeShape
 
-__all__ = ["Drafting"]
-
 
 class Drafting:
     """A tree of drafted tokens while it grows, until the target model has seen it.

@@ -36,8 +36,6 @@ from mdsd.drafts import read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.verifiers import Verifier
 
-__all__ = ["NAMES"]
-
 NAMES = {
     "mdsd_single": "SingleDraftVerifier",
     "mdsd_naive": "NaiveVerifier",

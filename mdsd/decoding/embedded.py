@@ -17,8 +17,6 @@ from mdsd.decoding.ngram import NGramModel
 from mdsd.decoding.token_ids import read_sequence
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["EmbeddedPair", "PieceVocabulary", "embedded_pair"]
-
 _TOPICS = (
     "assignment",
     "calls",

@@ -14,8 +14,6 @@ from mdsd.errors import UnsupportedError
 from mdsd.verifiers import Verifier
 from mdsd.verifiers.base import Plan, SelectionPlan
 
-__all__ = ["MAX_BRANCHES", "EnumeratedChoices", "branches"]
-
 MAX_BRANCHES = 1_000_000
 """Most branches that one call of `branches` follows."""
 

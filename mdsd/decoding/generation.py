@@ -26,8 +26,6 @@ from mdsd.filters import FilterOptions
 from mdsd.trees import TreeLike
 from mdsd.verifiers import Verifier
 
-__all__ = ["DecodeResult", "DecodeSeconds", "generate"]
-
 
 @dataclass(frozen=True)
 class DecodeSeconds:

@@ -10,8 +10,6 @@ from mdsd.decoding.steps import StepOutcome, StepVerification
 from mdsd.drafts import DraftDistribution
 from mdsd.verifiers import NaiveVerifier, Verifier
 
-__all__ = ["LevelVerification"]
-
 
 class LevelVerification(StepVerification):
     """Verify the drafts at the root; while the emitted token is one of them, go on from there.

@@ -15,8 +15,6 @@ from mdsd._typing import AnyArray, FloatArray, TensorLike
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, InvalidTokenError
 from mdsd.filters import probs_from_logits
 
-__all__ = ["Model", "TableModel", "check_model", "model_logits"]
-
 
 @runtime_checkable
 class Model(Protocol):

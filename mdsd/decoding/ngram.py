@@ -12,8 +12,6 @@ from mdsd._frozen import FrozenArrays, frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.token_ids import read_sequence
 
-__all__ = ["NGramModel"]
-
 
 class NGramModel(FrozenArrays):
     """The next token given the last ``order - 1`` of them, from counts of a text.

@@ -10,8 +10,6 @@ from mdsd._typing import Tensor
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.models import Model, model_logits
 
-__all__ = ["PlainRows", "Prefixes", "Row", "RowModel"]
-
 Prefixes = Sequence[list[list[int]]]
 """For each row the prefixes after which logits are wanted; none for a row that wants none."""
 

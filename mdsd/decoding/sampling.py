@@ -15,8 +15,6 @@ from mdsd.decoding.drafted import Rows
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.filters import Filters
 
-__all__ = ["FilteredRows", "LogitsProcessor", "Sampling"]
-
 LogitsProcessor = Callable[[list[int], AnyArray], TensorLike]
 """Called with a prefix and the logits (V,) of the token that follows; returns the logits to use."""
 

@@ -14,10 +14,9 @@ from mdsd._frozen import frozen
 from mdsd._random import draw_tokens
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
+from mdsd.rules.accepting import accept_probs
 from mdsd.verifiers import OptimalVerifier
-from mdsd.verifiers.base import SelectionPlan, accept_probs
-
-__all__ = ["OnlyDraftPlan", "SelectingVerifier", "TopDraftsPlan"]
+from mdsd.verifiers.base import SelectionPlan
 
 _MOST_STEPS = 100
 _MOST_SCALE = 1e300

@@ -10,8 +10,6 @@ from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.drafts import DraftDistribution
 
-__all__ = ["StepOutcome", "StepVerification"]
-
 
 @dataclass(frozen=True)
 class StepOutcome:

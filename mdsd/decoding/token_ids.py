@@ -7,8 +7,6 @@ from numpy.typing import ArrayLike
 from mdsd._tokens import read_token_ids, refuse_outside
 from mdsd.errors import InvalidTokenError
 
-__all__ = ["read_sequence"]
-
 
 def read_sequence(name: str, values: ArrayLike, vocab_size: int, *, least: int = 0) -> list[int]:
     """Check a text given as token ids.

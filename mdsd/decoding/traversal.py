@@ -16,9 +16,7 @@ from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import check_draft
 from mdsd.drafts.registry import draft_types
 from mdsd.errors import UnsupportedError
-from mdsd.verifiers.base import residual_or_target
-
-__all__ = ["TraversalVerification"]
+from mdsd.rules.accepting import residual_or_target
 
 
 class TraversalVerification(StepVerification):

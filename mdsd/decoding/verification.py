@@ -11,8 +11,6 @@ from mdsd.decoding.traversal import TraversalVerification
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
-__all__ = ["PATH_VERIFICATIONS", "step_verification"]
-
 PATH_VERIFICATIONS: dict[str, type[StepVerification]] = {
     "block": BlockVerification,
     "traversal": TraversalVerification,

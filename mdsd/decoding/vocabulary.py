@@ -16,8 +16,6 @@ from mdsd.decoding.models import Model, check_model, model_logits
 from mdsd.errors import InvalidDistributionError, InvalidTokenError
 from mdsd.filters import probs_from_logits
 
-__all__ = ["MappedModel", "map_vocabulary"]
-
 
 def map_vocabulary(
     draft_probs: ArrayLike, target_token_ids: ArrayLike, vocab_size: int

@@ -5,8 +5,6 @@ What block and traversal verification have in common.
 
 from __future__ import annotations
 
-__all__ = ["child_weight", "passing_probability"]
-
 
 def child_weight(weight: float, target_prob: float, draft_prob: float) -> float:
     """Give the weight ``min(1, w p / q)`` of a prefix that is longer by one token.

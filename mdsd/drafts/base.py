@@ -28,19 +28,6 @@ from mdsd.errors import (
 if TYPE_CHECKING:
     from solvers.token_lottery import GroupedLaw
 
-__all__ = [
-    "MAX_TUPLES",
-    "DeclaredDraft",
-    "DraftDistribution",
-    "check_draft",
-    "check_num_drafts",
-    "check_order",
-    "checked_hit_probs",
-    "count_in_words",
-    "product_of",
-    "refuse_short",
-]
-
 MAX_TUPLES = 1_000_000
 """Most tuples that `DraftDistribution.tuples` enumerates."""
 

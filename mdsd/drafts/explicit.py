@@ -17,8 +17,6 @@ from mdsd.drafts.base import DeclaredDraft
 from mdsd.drafts.kinds import DraftKind
 from mdsd.errors import InvalidDistributionError, InvalidTokenError, UnsupportedError
 
-__all__ = ["ExplicitDraft"]
-
 
 class ExplicitDraft(DeclaredDraft):
     """A draft distribution listed tuple by tuple.

@@ -11,8 +11,6 @@ from mdsd._random import draw_tokens
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts.top_and_tail import TopAndTail
 
-__all__ = ["GreedyDraft"]
-
 
 class GreedyDraft(TopAndTail):
     """The top n - 1 tokens of `draft_probs`, then one sampled from the other tokens.

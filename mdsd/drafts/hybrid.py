@@ -20,8 +20,6 @@ from mdsd.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from solvers.token_lottery import GroupedLaw
 
-__all__ = ["HybridDraft"]
-
 _SURE = 1e-30
 """Mass of all drawn tokens together beside one that comes first, but for far less than rounding."""
 

@@ -19,13 +19,6 @@ from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 if TYPE_CHECKING:
     from solvers.token_lottery import GroupedLaw
 
-__all__ = [
-    "IndependentDrafts",
-    "hit_of_independent",
-    "product_tuples",
-    "token_hits_of_independent",
-]
-
 
 class IndependentDrafts(DeclaredDraft):
     """One token from each of n draft models, independently.

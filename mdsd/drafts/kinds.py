@@ -19,8 +19,6 @@ from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 if TYPE_CHECKING:
     from mdsd.drafts.base import DraftDistribution
 
-__all__ = ["DraftKind", "make_kind"]
-
 
 @dataclass(frozen=True)
 class DraftKind:

@@ -13,16 +13,6 @@ from mdsd.drafts.built_in import BUILT_IN
 from mdsd.drafts.kinds import DraftKind
 from mdsd.errors import InvalidArgumentError
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "Draft",
-    "default_kinds",
-    "draft_names",
-    "draft_types",
-    "example_kinds",
-    "read_kind",
-]
-
 ENTRY_POINT_GROUP = "mdsd.drafts"
 
 Draft = str | DraftKind

@@ -13,8 +13,6 @@ from mdsd.drafts.base import DraftDistribution
 from mdsd.drafts.top_and_tail import TopAndTail
 from mdsd.drafts.without_replacement import WithoutReplacement
 
-__all__ = ["SpecHubDraft"]
-
 
 class SpecHubDraft(TopAndTail):
     """Two tokens, one of them the hub a = argmax q: (i, a) with probability q_i, else (a, i).

@@ -9,8 +9,6 @@ from mdsd._probabilities import ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DeclaredDraft
 
-__all__ = ["TopAndTail"]
-
 
 class TopAndTail(DeclaredDraft):
     """Drafts that hold the most likely tokens, and of the others one at most.

@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts.top_and_tail import TopAndTail
 
-__all__ = ["TopKDraft"]
-
 
 class TopKDraft(TopAndTail):
     """The `num_drafts` most likely tokens of `draft_probs`, by descending probability.

@@ -14,8 +14,6 @@ from mdsd.drafts.base import DeclaredDraft, product_of
 from mdsd.drafts.independent import hit_of_independent, product_tuples, token_hits_of_independent
 from mdsd.rules.possible import are_positive
 
-__all__ = ["WithReplacement"]
-
 
 class WithReplacement(DeclaredDraft):
     """`num_drafts` independent tokens from `draft_probs`; a token may be drafted twice.

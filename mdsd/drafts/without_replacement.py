@@ -18,8 +18,6 @@ from mdsd.rules.possible import are_distinct, are_positive
 if TYPE_CHECKING:
     from solvers.token_lottery import GroupedLaw
 
-__all__ = ["WithoutReplacement", "remaining_masses"]
-
 _CHUNK = 4_000_000
 """Most numbers drawn at once while sampling, to bound memory."""
 

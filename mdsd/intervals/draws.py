@@ -20,8 +20,6 @@ from mdsd._typing import BoolArray, FloatArray
 from mdsd.drafts.independent import hit_of_independent
 from mdsd.intervals.known import Overlap
 
-__all__ = ["ends_with_replacement", "ends_without_replacement"]
-
 _MOST_DRAWS = 1000
 """Draws counted in the lower end without replacement: each costs time, and more only raise it."""
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from mdsd.intervals.known import KnownProbs, overlap
 
-__all__ = ["ends_greedy"]
-
 
 @dataclass(frozen=True, eq=False)
 class _Top:

@@ -21,8 +21,6 @@ from mdsd.errors import solver_errors
 from mdsd.intervals.draws import ends_with_replacement
 from mdsd.intervals.known import KnownProbs, overlap
 
-__all__ = ["ends_independent"]
-
 _ORDERS, _SHARE = 100, 1e-5
 """Orders a search evaluates at most, and the share of the unknown mass at which it may stop.
 

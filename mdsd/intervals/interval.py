@@ -30,8 +30,6 @@ from solvers.certificates import certified_gap
 
 Token = TypeVar("Token", bound=Hashable)
 
-__all__ = ["AcceptanceInterval", "acceptance_interval"]
-
 _OUTWARD = 1e-12
 """How far the ends are moved outwards, so that no rounding excludes the value."""
 

@@ -13,8 +13,6 @@ from mdsd._arguments import read_number, shown
 from mdsd._typing import FloatArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
-__all__ = ["KnownProbs", "Overlap", "check_same_tokens", "overlap", "read_known", "require_tokens"]
-
 MASS_TOLERANCE = 1e-3
 """Most by which known probabilities may sum to more than 1: that of logs with three decimals."""
 

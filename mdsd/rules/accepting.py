@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from mdsd.rules.arrays import namespace, number
 
-__all__ = ["Reader", "Tests", "accept_probs", "everywhere", "left_over", "residual_or_target"]
-
 Array = TypeVar("Array")
 
 Reader = Callable[[Any, slice], Any]

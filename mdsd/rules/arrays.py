@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["concat", "falling_order", "full", "namespace", "number", "places", "take"]
-
 
 def namespace(array: Any) -> Any:
     """Give the functions of an array's library; for numpy's arrays numpy itself.

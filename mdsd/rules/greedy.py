@@ -9,8 +9,6 @@ from mdsd.rules.arrays import namespace, number
 from mdsd.rules.single import single_tests
 from mdsd.rules.sums import marked
 
-__all__ = ["TESTED", "greedy_tests", "tail_law"]
-
 TESTED = slice(-1, None)
 """The draft that is tested; the others are met by the residual."""
 

@@ -14,15 +14,6 @@ from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray
 
-__all__ = [
-    "any_of_tries",
-    "excess",
-    "find_token",
-    "kseq_excess",
-    "kseq_root_and_overlap",
-    "overlap",
-]
-
 _MULTIPLIED = 16
 """Tries up to which multiplying is faster than logarithms, and as exact."""
 

@@ -8,8 +8,6 @@ from mdsd.rules.accepting import Reader, Tests, accept_probs, everywhere, left_o
 from mdsd.rules.arrays import falling_order, full, namespace, number, places
 from mdsd.rules.sums import any_of, running_sums, sums_after
 
-__all__ = ["TESTED", "capped_ratios", "kseq_root", "kseq_tests"]
-
 TESTED = slice(None)
 """All drafts are tested, in draft order."""
 

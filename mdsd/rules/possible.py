@@ -7,8 +7,6 @@ from typing import Any
 from mdsd.rules.arrays import namespace, places, take
 from mdsd.rules.sums import marked
 
-__all__ = ["are_distinct", "are_positive", "tops_match"]
-
 
 def are_distinct(ids: Any) -> Any:
     """Tell which tuples, (..., n), hold no token twice; (...).

@@ -15,8 +15,6 @@ from mdsd.rules.accepting import Reader, Tests, accept_probs, everywhere, left_o
 from mdsd.rules.arrays import concat, namespace, number, take
 from mdsd.rules.sums import marked
 
-__all__ = ["TESTED", "laws_without_replacement", "rrs_tests"]
-
 TESTED = slice(None)
 """All drafts are tested, in draft order."""
 

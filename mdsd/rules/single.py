@@ -9,8 +9,6 @@ from typing import Any
 
 from mdsd.rules.accepting import Reader, Tests, accept_probs, everywhere, left_over
 
-__all__ = ["TESTED", "single_tests"]
-
 TESTED = slice(0, 1)
 """The draft that is tested."""
 

@@ -7,8 +7,6 @@ from typing import Any
 from mdsd.rules.accepting import Reader, Tests, accept_probs, everywhere, residual_or_target
 from mdsd.rules.arrays import namespace, number
 
-__all__ = ["TESTED", "case_masses", "spechub_tests", "tested_in_turn"]
-
 TESTED = slice(None)
 """Both tokens are tested: the other one, then the hub."""
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from mdsd.rules.arrays import concat, full, namespace, number, places
 
-__all__ = ["any_of", "in_blocks", "marked", "running_sums", "sums_after", "sums_before"]
-
 _BLOCK = 512
 """Entries summed one by one: about the root of the longest vocabularies.
 

@@ -13,8 +13,6 @@ from mdsd.studies.means import all_rows, bound_rows
 from mdsd.studies.study_rows import BoundRow
 from mdsd.studies.study_settings import StudySettings, bound_settings, open_dataset
 
-__all__ = ["bound", "run_bound"]
-
 
 def bound(
     dataset: Dataset,

@@ -11,8 +11,6 @@ from mdsd.drafts import DraftKind
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import Filtered, Filters
 
-__all__ = ["Case", "Progress", "Steps", "check_progress"]
-
 Progress = Callable[[int, int], object]
 """Called with the number of steps done and their total."""
 

@@ -9,8 +9,6 @@ from mdsd.drafts import DraftKind
 from mdsd.filters import Filtered, Filters
 from mdsd.studies.cases import Case
 
-__all__ = ["Cell", "DraftedFrom", "grid_cells"]
-
 
 @dataclass(frozen=True)
 class DraftedFrom:

@@ -14,8 +14,6 @@ from mdsd.studies.study_rows import CompareRow
 from mdsd.studies.study_settings import StudySettings, compare_settings, open_dataset
 from mdsd.verifiers import Verifier
 
-__all__ = ["compare", "run_compare"]
-
 
 def compare(
     dataset: Dataset,

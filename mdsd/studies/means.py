@@ -21,8 +21,6 @@ from mdsd.studies.study_rows import (
 from mdsd.studies.study_settings import StudySettings
 from mdsd.studies.values import all_values
 
-__all__ = ["all_rows", "bound_rows", "compare_rows", "study_rows"]
-
 AnyRow = TypeVar("AnyRow", bound=StudiedRow)
 
 _ROUNDING = 1e-9
@@ -33,9 +31,9 @@ class CellValues(Protocol):
     """Numbers of a cell at all positions, in memory or in a file."""
 
     @property
-    def missing(self) -> Mapping[str, Missing]: ...
+    def missing(self) -> Mapping[str, Missing]: ...  # noqa: D102
     @property
-    def column(self) -> Callable[[str], AnyArray]: ...
+    def column(self) -> Callable[[str], AnyArray]: ...  # noqa: D102
 
 
 def all_rows(

@@ -19,20 +19,6 @@ from mdsd.studies.study_rows import Row, columns, record
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "PICTURES",
-    "TABLES",
-    "check_writable",
-    "picture",
-    "table",
-    "tables_to_json",
-    "to_csv",
-    "to_json",
-    "to_parquet",
-    "writable_folder",
-    "write_files",
-]
-
 Rows = Sequence[Row]
 
 TABLES = (".csv", ".json", ".parquet")

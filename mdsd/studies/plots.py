@@ -15,17 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "MARKERS",
-    "STYLE",
-    "bound_figure",
-    "compare_figure",
-    "legend",
-    "panel_grid",
-    "stable_names",
-    "verifier_look",
-]
-
 # Okabe and Ito's colours, told apart with all kinds of colour vision; black is the bound's.
 # Verifiers take them in the order of the registry: the pale one falls to the one rarely drawn.
 _COLOURS = ("#F0E442", "#56B4E9", "#009E73", "#0072B2", "#E69F00", "#CC79A7", "#999999", "#D55E00")

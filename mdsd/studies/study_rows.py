@@ -12,20 +12,6 @@ from numpy.typing import ArrayLike
 
 from mdsd.filters import Filtered, Filters
 
-__all__ = [
-    "BoundRow",
-    "CompareRow",
-    "DecoderRow",
-    "Mean",
-    "Missing",
-    "Row",
-    "StudiedRow",
-    "StudyRow",
-    "best_first",
-    "columns",
-    "record",
-]
-
 
 class _WithAcceptance(Protocol):
     @property

@@ -25,21 +25,6 @@ from mdsd.studies.cases import Case
 from mdsd.studies.cells import Cell, grid_cells
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
-__all__ = [
-    "MONTE_CARLO_PATHS",
-    "Cases",
-    "StudySettings",
-    "bound_settings",
-    "compare_settings",
-    "grid_settings",
-    "listed",
-    "open_dataset",
-    "read_cases",
-    "read_kinds",
-    "read_names",
-    "search_tolerance",
-]
-
 MONTE_CARLO_PATHS = 1024
 """Rejection paths where an acceptance rate is estimated; positions average the noise out."""
 

@@ -16,25 +16,6 @@ from rich.text import Text
 from mdsd.studies.study_rows import BoundRow, CompareRow, Missing, StudyRow
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
-__all__ = [
-    "NONE",
-    "Paragraph",
-    "as_mean",
-    "as_points",
-    "as_probability",
-    "bound_report",
-    "compare_report",
-    "counted",
-    "headed_groups",
-    "models_name",
-    "notes",
-    "plain_table",
-    "print_report",
-    "sections",
-    "titled_groups",
-    "verifiers_report",
-]
-
 AnyRow = TypeVar("AnyRow", CompareRow, BoundRow, StudyRow)
 
 NONE = "\N{EN DASH}"

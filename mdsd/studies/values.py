@@ -28,8 +28,6 @@ from mdsd.studies.cells import Cell, DraftedFrom
 from mdsd.studies.study_rows import Missing
 from mdsd.studies.study_settings import StudySettings, search_tolerance
 
-__all__ = ["BlockValues", "FilteredBlock", "all_values", "block_values", "study_blocks"]
-
 _FAILURES = (UnsupportedError, SolverError)
 
 

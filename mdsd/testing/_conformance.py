@@ -22,8 +22,6 @@ from mdsd.testing._failures import EXACT, FALSE_ALARM, CheckFailure, close, requ
 from mdsd.testing._instances import Instance, instances
 from mdsd.verifiers import Plan, Verifier
 
-__all__ = ["check_plan", "check_verifier"]
-
 _DRAWS = 4000
 _STEPS = 2000
 

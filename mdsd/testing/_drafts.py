@@ -12,8 +12,6 @@ from mdsd.drafts import DraftDistribution
 from mdsd.testing._exact import chi_square_p_value
 from mdsd.testing._failures import EXACT, FALSE_ALARM, close, require
 
-__all__ = ["check_draft"]
-
 _DRAWS = 4000
 
 

@@ -12,8 +12,6 @@ from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Plan
 
-__all__ = ["chi_square_p_value", "drafted_mass", "enumerated_acceptance", "enumerated_law"]
-
 
 def enumerated_law(plan: Plan) -> FloatArray:
     """Law of the emitted token: the output laws summed over all tuples with their probabilities.

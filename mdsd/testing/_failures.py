@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["EXACT", "FALSE_ALARM", "CheckFailure", "close", "require"]
-
 EXACT = 1e-12
 """Tolerance of exact laws and rates."""
 

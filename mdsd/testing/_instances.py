@@ -17,8 +17,6 @@ from mdsd.drafts.base import check_num_drafts
 from mdsd.drafts.registry import example_kinds
 from mdsd.errors import InvalidDistributionError, UnsupportedError
 
-__all__ = ["DraftRecipe", "Instance", "drafts_of", "instances", "random_probs"]
-
 
 @dataclass(frozen=True, eq=False)
 class Instance:

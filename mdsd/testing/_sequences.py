@@ -21,8 +21,6 @@ from mdsd.decoding.rows import Row
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import Filters
 
-__all__ = ["accepted_law", "sequence_law"]
-
 _Law = dict[tuple[int, ...], float]
 
 

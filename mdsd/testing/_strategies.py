@@ -28,8 +28,6 @@ from mdsd.testing._instances import DraftRecipe, Instance
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-__all__ = ["draft_distributions", "probability_vectors", "problems"]
-
 _TINY = (1e-12, 1e-30, 2.0**-1060)
 """Weights beside a token of weight 1; the last is subnormal, with digits left to be divided."""
 

@@ -19,19 +19,6 @@ from mdsd._typing import FloatArray, IntArray
 from mdsd.rules.kernels import find_token
 from solvers.sorting import falling_order
 
-__all__ = [
-    "SCALE",
-    "PathTables",
-    "draw_residuals",
-    "excess_mass",
-    "insert_place",
-    "path_caps",
-    "path_state",
-    "path_tables",
-    "remaining_mass",
-]
-
-
 SCALE = 2.0**512
 """The draft masses are multiplied, and so the caps divided, by this: the cap of a rejection that
 leaves subnormal draft mass would overflow otherwise."""

@@ -22,8 +22,6 @@ from mdsd.verifiers._rejection_paths import (
     remaining_mass,
 )
 
-__all__ = ["exact_rejection", "path_rate", "sample_rejection"]
-
 _FIRST_CAP = 1.0 / SCALE
 
 _CANCELLED = 1e-6

@@ -16,8 +16,6 @@ from mdsd.rules.accepting import Tests
 from mdsd.rules.rrs import rrs_tests
 from mdsd.verifiers.base import SequentialPlan, accepted_and_rejected, closing_law
 
-__all__ = ["SuccessiveRRSPlan"]
-
 _MOST_TUPLES = 4096
 """Tuples up to which the acceptance rate is exact: each takes n passes over the vocabulary."""
 

@@ -20,21 +20,8 @@ from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import check_draft
 from mdsd.drafts.registry import draft_types
 from mdsd.errors import UnsupportedError, solver_errors
-from mdsd.rules.accepting import accept_probs, left_over, residual_or_target
+from mdsd.rules.accepting import accept_probs, left_over
 from solvers.certificates import certified_gap
-
-__all__ = [
-    "Plan",
-    "SelectionPlan",
-    "SequentialPlan",
-    "Verification",
-    "Verifier",
-    "accept_probs",
-    "accepted_and_rejected",
-    "closing_law",
-    "frozen",
-    "residual_or_target",
-]
 
 _Ids = TypeVar("_Ids", int, IntArray)
 

@@ -8,8 +8,6 @@ from mdsd.rules.greedy import TESTED
 from mdsd.verifiers.base import Plan, Verifier
 from mdsd.verifiers.single import SingleDraftPlan
 
-__all__ = ["GreedyVerifier"]
-
 
 class GreedyVerifier(Verifier):
     """Test the sampled token against its own law; the top tokens are met by the residual.
@@ -53,5 +51,5 @@ class GreedyPlan(SingleDraftPlan):
         self._top_mass = float(target_probs[draft.top_token_ids].sum())
 
     @property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return min(1.0, self._top_mass + super().acceptance_rate)

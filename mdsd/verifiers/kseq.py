@@ -6,20 +6,12 @@ from typing import cast
 
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, WithReplacement
 from mdsd.rules.kseq import kseq_tests
 from mdsd.rules.sums import any_of
-from mdsd.verifiers.base import (
-    Plan,
-    SequentialPlan,
-    Verifier,
-    accepted_and_rejected,
-    closing_law,
-    frozen,
-)
-
-__all__ = ["KSeqVerifier"]
+from mdsd.verifiers.base import Plan, SequentialPlan, Verifier, accepted_and_rejected, closing_law
 
 
 class KSeqVerifier(Verifier):
@@ -73,10 +65,10 @@ class KSeqPlan(SequentialPlan):
         self.beta = float(min(1.0, q @ chances))
 
     @property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return float(any_of(np.array(self.beta), self.num_tests))
 
-    def marginal_law(self) -> FloatArray:
+    def marginal_law(self) -> FloatArray:  # noqa: D102
         q, n = cast(WithReplacement, self.draft).draft_probs, self.num_tests
         return closing_law(*accepted_and_rejected([q] * n, [self.chances] * n), self.residual)
 

@@ -11,9 +11,8 @@ from mdsd._random import find_tokens
 from mdsd._typing import FloatArray, IntArray
 from mdsd.bounds import find_lottery
 from mdsd.drafts import DraftDistribution
-from mdsd.verifiers.base import SelectionPlan, accept_probs
-
-__all__ = ["LotteryPlan"]
+from mdsd.rules.accepting import accept_probs
+from mdsd.verifiers.base import SelectionPlan
 
 
 class LotteryPlan(SelectionPlan):

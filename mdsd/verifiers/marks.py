@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from mdsd._frozen import frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import WithReplacement
-from mdsd.verifiers.base import SelectionPlan, frozen
+from mdsd.verifiers.base import SelectionPlan
 from solvers.marks import optimal_coupling, select_smallest, smallest_mark_probs
-
-__all__ = ["MarkPlan"]
 
 
 class MarkPlan(SelectionPlan):

@@ -11,8 +11,6 @@ from mdsd.drafts import DraftDistribution
 from mdsd.rules.naive import TESTED, naive_tests
 from mdsd.verifiers.base import Plan, SequentialPlan, Verifier
 
-__all__ = ["NaiveVerifier"]
-
 
 class NaiveVerifier(Verifier):
     """Draw a token from the target; it counts as accepted if it is among the drafts.
@@ -54,10 +52,10 @@ class NaivePlan(SequentialPlan):
         _, self.residual = naive_tests(target_probs)
 
     @cached_property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return min(1.0, float(self.target_probs @ self.draft.token_hit_probs()))
 
-    def marginal_law(self) -> FloatArray:
+    def marginal_law(self) -> FloatArray:  # noqa: D102
         return np.asarray(self.residual / self.residual.sum())
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:

@@ -10,8 +10,6 @@ from mdsd.rules.sums import any_of
 from mdsd.verifiers.base import Plan, Verifier
 from mdsd.verifiers.single import SingleDraftPlan
 
-__all__ = ["NaiveTreeVerifier"]
-
 
 class NaiveTreeVerifier(Verifier):
     """Verify the first draft alone; a residual token is accepted if it happens to be drafted.
@@ -44,7 +42,7 @@ class NaiveTreePlan(SingleDraftPlan):
     """The single-draft plan, with the other drafts counted."""
 
     @property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         p, q = self.target_probs, self.tested
         alone, others = super().acceptance_rate, self.draft.num_drafts - 1
         if others == 0:

@@ -13,8 +13,6 @@ from mdsd.verifiers.naive import NaiveVerifier
 from mdsd.verifiers.single import SingleDraftVerifier
 from mdsd.verifiers.spechub import SpecHubVerifier
 
-__all__ = ["OptimalVerifier"]
-
 
 class OptimalVerifier(Verifier):
     """Attain the acceptance bound of any draft distribution.

@@ -12,8 +12,6 @@ from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers.base import Verifier
 from mdsd.verifiers.built_in import BUILT_IN
 
-__all__ = ["ENTRY_POINT_GROUP", "get_verifier", "verifier_names"]
-
 ENTRY_POINT_GROUP = "mdsd.verifiers"
 
 

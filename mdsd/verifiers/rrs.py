@@ -9,21 +9,12 @@ from typing import Any
 import numpy as np
 
 from mdsd._arguments import check_whole
+from mdsd._frozen import frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
+from mdsd.rules.accepting import accept_probs, residual_or_target
 from mdsd.rules.rrs import rrs_tests
-from mdsd.verifiers.base import (
-    Plan,
-    SequentialPlan,
-    Verifier,
-    accept_probs,
-    accepted_and_rejected,
-    closing_law,
-    frozen,
-    residual_or_target,
-)
-
-__all__ = ["RRSVerifier"]
+from mdsd.verifiers.base import Plan, SequentialPlan, Verifier, accepted_and_rejected, closing_law
 
 _MAX_PATHS = 1_000_000
 """Most rejection paths that are enumerated for an exact acceptance rate."""
@@ -107,10 +98,10 @@ class ChainRRSPlan(SequentialPlan):
         self._vectors = vectors
 
     @cached_property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return min(1.0, float(accepted_and_rejected(self._vectors, self.chances)[0].sum()))
 
-    def marginal_law(self) -> FloatArray:
+    def marginal_law(self) -> FloatArray:  # noqa: D102
         return closing_law(*accepted_and_rejected(self._vectors, self.chances), self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
@@ -152,11 +143,11 @@ class PathRRSPlan(SequentialPlan):
         return min(1.0, max(0.0, 1.0 - float(rejected.mean()))), stderr
 
     @property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return self._rate[0]
 
     @property
-    def acceptance_stderr(self) -> float:
+    def acceptance_stderr(self) -> float:  # noqa: D102
         return self._rate[1]
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:

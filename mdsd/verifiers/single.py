@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.rules.single import TESTED, single_tests
-from mdsd.verifiers.base import (
-    Plan,
-    SequentialPlan,
-    Verifier,
-    accepted_and_rejected,
-    closing_law,
-    frozen,
-)
-
-__all__ = ["SingleDraftVerifier"]
+from mdsd.verifiers.base import Plan, SequentialPlan, Verifier, accepted_and_rejected, closing_law
 
 
 class SingleDraftVerifier(Verifier):
@@ -74,10 +66,10 @@ class SingleDraftPlan(SequentialPlan):
         self.chances, self.residual = frozen(chances), frozen(residual)
 
     @property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return float(min(1.0, np.minimum(self.target_probs, self.tested).sum()))
 
-    def marginal_law(self) -> FloatArray:
+    def marginal_law(self) -> FloatArray:  # noqa: D102
         return closing_law(*accepted_and_rejected([self.tested], [self.chances]), self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:

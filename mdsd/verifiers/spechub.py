@@ -6,18 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
+from mdsd._frozen import frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, SpecHubDraft
 from mdsd.rules.spechub import case_masses, spechub_tests, tested_in_turn
-from mdsd.verifiers.base import (
-    Plan,
-    SequentialPlan,
-    Verifier,
-    closing_law,
-    frozen,
-)
-
-__all__ = ["SpecHubVerifier"]
+from mdsd.verifiers.base import Plan, SequentialPlan, Verifier, closing_law
 
 
 class SpecHubVerifier(Verifier):
@@ -81,10 +74,10 @@ class SpecHubPlan(SequentialPlan):
         return frozen(accepted), float(reached @ (1.0 - chances))
 
     @property
-    def acceptance_rate(self) -> float:
+    def acceptance_rate(self) -> float:  # noqa: D102
         return float(min(1.0, self._accepted_and_rejected[0].sum()))
 
-    def marginal_law(self) -> FloatArray:
+    def marginal_law(self) -> FloatArray:  # noqa: D102
         return closing_law(*self._accepted_and_rejected, self.residual)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:

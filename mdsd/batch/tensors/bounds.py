@@ -9,8 +9,6 @@ from mdsd.rules.arrays import falling_order, namespace, take
 from mdsd.rules.kseq import capped_ratios
 from mdsd.rules.sums import any_of, running_sums, sums_after
 
-__all__ = ["bounds_on_device", "bounds_with_replacement"]
-
 
 def bounds_on_device(
     space: Space, target_probs: Tensor, draft_probs: Tensor, num_drafts: int

@@ -8,8 +8,6 @@ from mdsd._typing import Tensor
 from mdsd.rules.arrays import namespace, number, places
 from mdsd.rules.sums import in_blocks, sums_before
 
-__all__ = ["RowTests", "draw", "emit", "first_match"]
-
 
 @dataclass(frozen=True, eq=False)
 class RowTests:

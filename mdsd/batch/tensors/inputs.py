@@ -13,8 +13,6 @@ from mdsd._probabilities import MASS_TOLERANCE
 from mdsd._typing import Tensor
 from mdsd.batch.tensors.spaces import Space, dtype_name, is_whole
 
-__all__ = ["DeviceProbs", "is_real", "pieces", "read_probs"]
-
 _NUMBERS_AT_ONCE = 2**23
 """Most entries of a matrix worked on at a time, which bounds the memory for what is in between."""
 

@@ -12,8 +12,6 @@ from mdsd.rules.accepting import Tests
 from mdsd.rules.arrays import concat, full, namespace, take
 from mdsd.rules.sums import marked
 
-__all__ = ["TESTS"]
-
 
 class _Drafted:
     """Reads masses (B, V) at the tested drafts (B, m) of each row."""

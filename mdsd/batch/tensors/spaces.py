@@ -11,18 +11,6 @@ import numpy as np
 from mdsd._typing import AnyArray, Tensor
 from mdsd.errors import InvalidDistributionError, MdsdError
 
-__all__ = [
-    "Located",
-    "Space",
-    "check_device",
-    "device_space",
-    "dtype_name",
-    "is_tensor",
-    "is_whole",
-    "space_of",
-    "to_host",
-]
-
 
 @dataclass(frozen=True)
 class Space:

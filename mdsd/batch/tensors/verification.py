@@ -15,8 +15,6 @@ from mdsd.drafts import DraftKind
 from mdsd.rules.arrays import number
 from mdsd.rules.possible import are_distinct, are_positive, tops_match
 
-__all__ = ["TESTS", "verify_on_device"]
-
 
 def verify_on_device(
     target_probs: Located,

@@ -12,8 +12,6 @@ from mdsd.datasets.captures.header import CaptureHeader, header_from_json
 from mdsd.datasets.captures.shards import Shard, open_shard
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["HEADER_NAME", "check_folder", "is_capture", "open_shards", "read_header", "shard_path"]
-
 HEADER_NAME = "capture.json"
 
 _SHARD = re.compile(r"shard-(\d{5,})\.parquet")

@@ -12,8 +12,6 @@ from mdsd._frozen import FrozenArrays
 from mdsd.datasets.dataset import check_model_names
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["CaptureHeader", "check_same_header", "header_from_json", "header_to_json"]
-
 _FORMAT = {"format": "mdsd capture", "format_version": 1}
 
 

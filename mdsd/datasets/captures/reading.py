@@ -22,8 +22,6 @@ from mdsd.datasets.captures.shards import Shard, read_group
 from mdsd.datasets.dataset import Dataset
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["Capture", "open_capture", "read_capture"]
-
 
 @dataclass(frozen=True, eq=False)
 class Capture:

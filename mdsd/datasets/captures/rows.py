@@ -11,16 +11,6 @@ from mdsd._arguments import row_name
 from mdsd._typing import AnyArray, BoolArray, IntArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
 
-__all__ = [
-    "CaptureRows",
-    "check_rows",
-    "is_list",
-    "logprob_columns",
-    "mass_columns",
-    "padded",
-    "select",
-]
-
 MOST_LOGPROB = 1e-4
 MOST_MASS = 1.0 + 1e-6
 MASS_TOLERANCE = 1e-2

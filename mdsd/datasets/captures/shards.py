@@ -32,8 +32,6 @@ from mdsd.datasets.captures.rows import (
 )
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
 
-__all__ = ["GROUP_NUMBERS", "Shard", "open_shard", "read_group", "write_shard"]
-
 GROUP_NUMBERS = 2_000_000
 """About how many numbers a table of one row group has, and so what a reader holds at a time."""
 

@@ -25,8 +25,6 @@ from mdsd.datasets.captures.rows import CaptureRows, check_rows, logprob_columns
 from mdsd.datasets.captures.shards import write_shard
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
 
-__all__ = ["CaptureWriter", "CapturedPosition"]
-
 
 @dataclass(frozen=True, eq=False)
 class CapturedPosition:

@@ -19,17 +19,6 @@ from typing import Any
 from mdsd._arguments import read_number, shown
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
 
-__all__ = [
-    "Known",
-    "Problem",
-    "Token",
-    "from_entries",
-    "from_ids",
-    "from_map",
-    "from_triples",
-    "token_name",
-]
-
 Token = int | str | bytes
 """A token: its id; its text; or its bytes, where these are not the text in UTF-8."""
 

@@ -23,8 +23,6 @@ from mdsd.datasets.logs.known import (
     token_name,
 )
 
-__all__ = ["read_side"]
-
 _FIELDS = ("prompt_logprobs", "logprobs")
 
 

@@ -13,8 +13,6 @@ from mdsd.datasets.logs.known import Known, Problem, Token
 from mdsd.datasets.logs.layouts import read_side
 from mdsd.errors import InvalidDistributionError
 
-__all__ = ["LoggedPosition", "read_line"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoggedPosition:

@@ -12,8 +12,6 @@ from mdsd.datasets.logs.known import Problem
 from mdsd.datasets.logs.lines import LoggedPosition, read_line
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["TopLogprobs", "read_jsonl", "scan_jsonl"]
-
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 

@@ -18,8 +18,6 @@ from mdsd.decoding.layouts._inputs import PADDING, Places, ProbRows
 from mdsd.drafts import DraftKind
 from mdsd.errors import InvalidTokenError
 
-__all__ = ["Chains", "draws_one"]
-
 
 def draws_one(kind: DraftKind) -> bool:
     """Tell whether a kind draws a single token, by chance, from one model."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._arguments import row_name
-from mdsd._probabilities import as_float_array, check_probs, is_bfloat16_tensor
+from mdsd._arguments import is_bfloat16_tensor, row_name
+from mdsd._probabilities import as_float_array, check_probs
 from mdsd._random import RandomSource, generator, read_uniforms
 from mdsd._tokens import read_token_ids, refuse_outside
 from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
@@ -36,20 +36,6 @@ from mdsd.errors import (
     MdsdError,
 )
 from mdsd.rules.arrays import places
-
-__all__ = [
-    "PADDING",
-    "Places",
-    "ProbRows",
-    "check_ids",
-    "draw_rows",
-    "host_ids",
-    "one_hot_rows",
-    "read_ids",
-    "read_indices",
-    "read_numbers",
-    "read_probs",
-]
 
 PADDING = -1
 """The id, or index, that stands for nothing."""

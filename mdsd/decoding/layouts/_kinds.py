@@ -23,8 +23,6 @@ from mdsd.drafts import (
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.verifiers import Verifier, get_verifier
 
-__all__ = ["chosen_kind", "chosen_rows", "find_verifier", "read_draft"]
-
 _DETERMINISTIC = "deterministic"
 """The draft of engines whose drafted tokens are chosen, not drawn: it has no probabilities."""
 

@@ -24,8 +24,6 @@ from mdsd.drafts import Draft, DraftDistribution, DraftKind
 from mdsd.errors import InvalidDistributionError, InvalidTokenError
 from mdsd.verifiers import Verifier
 
-__all__ = ["Paths", "TreeSteps"]
-
 _INSIDE = 0.6180339887498949
 """A number in [0, 1) for draws whose outcome is of no interest: no sum is likely to hit it."""
 

@@ -11,9 +11,6 @@ from mdsd._typing import BoolArray, IntArray
 from mdsd.decoding.layouts._inputs import PADDING
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["Tree", "TreeBatch", "tree_from_links", "tree_from_parents", "tree_from_paths"]
-
-
 Tree = list[list[int]]
 """Children of each node in draft order; node 0 is the root."""
 

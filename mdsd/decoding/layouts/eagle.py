@@ -16,8 +16,6 @@ from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
 
-__all__ = ["EagleTree", "eagle_tree"]
-
 
 @dataclass(frozen=True, eq=False)
 class EagleTree:

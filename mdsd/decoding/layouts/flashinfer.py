@@ -14,8 +14,6 @@ from mdsd.decoding.layouts._inputs import read_ids, read_probs
 from mdsd.decoding.layouts._kinds import read_draft
 from mdsd.drafts import Draft
 
-__all__ = ["FlashInferChain", "flashinfer_chain"]
-
 
 @dataclass(frozen=True, eq=False)
 class FlashInferChain:

@@ -18,8 +18,6 @@ from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
 
-__all__ = ["SglangTree", "sglang_tree"]
-
 
 @dataclass(frozen=True, eq=False)
 class SglangTree:

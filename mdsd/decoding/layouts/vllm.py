@@ -19,8 +19,6 @@ from mdsd.decoding.layouts._kinds import read_draft
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["VllmFlattened", "vllm_flattened"]
-
 
 @dataclass(frozen=True, eq=False)
 class VllmFlattened:

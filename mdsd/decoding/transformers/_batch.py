@@ -12,8 +12,6 @@ from mdsd.decoding.transformers._seeds import row_seeds
 from mdsd.decoding.transformers._support import check_positions
 from mdsd.errors import InvalidArgumentError, InvalidTokenError
 
-__all__ = ["Batch", "BatchRow", "read_batch"]
-
 
 class BatchRow(Row):
     """One row of a batch.

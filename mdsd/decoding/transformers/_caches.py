@@ -8,8 +8,6 @@ import numpy as np
 
 from mdsd._typing import IntArray
 
-__all__ = ["CACHE_KEYWORDS", "cache_of", "keep_slots", "new_cache"]
-
 CACHE_KEYWORDS = ("cache", "past_key_values", "past_key_value")
 """What the versions of transformers call the argument and the output that hold the cache."""
 

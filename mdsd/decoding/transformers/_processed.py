@@ -11,8 +11,6 @@ from mdsd.decoding.rows import Prefixes, RowModel
 from mdsd.decoding.transformers._batch import BatchRow
 from mdsd.decoding.transformers._scores import Node, NodeScores, Processors
 
-__all__ = ["ProcessedRows", "VisitedRows"]
-
 
 class ProcessedRows:
     """A model whose logits are processed for the nodes of all rows together.

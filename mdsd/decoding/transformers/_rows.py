@@ -14,8 +14,6 @@ from mdsd.decoding.transformers._texts import CachedText
 from mdsd.decoding.vocabulary import MappedModel
 from mdsd.errors import InvalidTokenError, UnsupportedError
 
-__all__ = ["CachedRows", "MappedRows", "on_host"]
-
 
 class MappedRows:
     """The rows of a model over another vocabulary.

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from mdsd._typing import AnyArray
 
-__all__ = ["Node", "NodeScores", "Processors"]
-
 _OWN_MODULE = "transformers.generation.logits_process"
 _BLIND_TO_ROWS = frozenset(
     {

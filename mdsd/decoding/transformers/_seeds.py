@@ -10,8 +10,6 @@ import numpy as np
 from mdsd._arguments import shown
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["read_seed", "row_seeds"]
-
 _MOST = 2**63 - 1
 
 

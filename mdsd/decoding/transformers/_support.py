@@ -10,15 +10,6 @@ from mdsd._arguments import shown
 from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, cache_of, new_cache
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = [
-    "check_causal",
-    "check_positions",
-    "check_processors",
-    "check_settings",
-    "forward_parameters",
-    "is_transformers_model",
-]
-
 _MASKED_ATTENTION = ("sdpa", "eager")
 """Attention implementations that take a 4-D mask."""
 

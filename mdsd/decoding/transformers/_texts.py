@@ -8,8 +8,6 @@ import numpy as np
 
 from mdsd._typing import BoolArray
 
-__all__ = ["Branch", "CachedText", "common_length"]
-
 UNREAD = -1
 
 

@@ -15,8 +15,6 @@ from mdsd.decoding.transformers._texts import common_length
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["CausalLM"]
-
 
 class CausalLM:
     """A causal language model of transformers, as a `mdsd.decoding.Model`.

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     DraftModel: TypeAlias = PreTrainedModel | Model
     TorchSource: TypeAlias = torch.Generator | RandomSource
 
-__all__ = ["multi_draft"]
-
 
 def multi_draft(
     model: PreTrainedModel,

@@ -9,8 +9,6 @@ from typing import Any
 from mdsd._arguments import check_number, check_whole, shown
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["DEFAULT_NEW_TOKENS", "DEFAULT_TOP_K", "CaptureSettings", "Sampling", "capture_settings"]
-
 DEFAULT_TOP_K = 1024
 DEFAULT_NEW_TOKENS = 64
 

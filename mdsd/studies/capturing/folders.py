@@ -9,12 +9,10 @@ from typing import Any
 from mdsd._arguments import shown
 from mdsd._files import path_name
 from mdsd.datasets.captures import CaptureHeader, CaptureWriter, is_capture, open_capture
-from mdsd.datasets.captures.folder import check_folder, read_header, shard_path
+from mdsd.datasets.captures.folder import read_header, shard_path
 from mdsd.datasets.captures.shards import read_group
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.output import check_writable
-
-__all__ = ["check_folder", "last_place", "open_writer"]
 
 
 def open_writer(folder: Path, header: CaptureHeader) -> CaptureWriter:

@@ -15,8 +15,6 @@ from mdsd._version import __version__
 from mdsd.decoding import MappedModel, Model, NGramModel, TableModel
 from mdsd.decoding.transformers import CausalLM
 
-__all__ = ["describe_model", "token_ids_digest", "versions", "vocabulary_digest"]
-
 _NOT_OF_THE_MODEL = ("_name_or_path", "transformers_version")
 """Entries of a configuration that say where it was loaded from, and by what."""
 

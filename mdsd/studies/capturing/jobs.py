@@ -29,8 +29,6 @@ from mdsd.studies.capturing.prompts import Prompts, encode_prompts
 from mdsd.studies.decoding.models import TextModels
 from mdsd.studies.study_settings import listed
 
-__all__ = ["CaptureJob", "capture_job", "text_job"]
-
 
 @dataclass(frozen=True, eq=False)
 class CaptureJob:

@@ -9,8 +9,6 @@ import numpy as np
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.datasets.captures import CapturedPosition
 
-__all__ = ["captured_position", "most_probable"]
-
 
 def captured_position(
     text: int, token: int, logits: Sequence[AnyArray], top_k: int | None

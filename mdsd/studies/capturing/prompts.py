@@ -14,8 +14,6 @@ from mdsd._files import as_path, os_errors, path_name
 from mdsd.decoding.embedded import python_pages
 from mdsd.errors import InvalidArgumentError
 
-__all__ = ["Prompts", "choose_prompts", "embedded_prompts", "encode_prompts", "read_prompts"]
-
 _FIELDS = ("text", "prompt")
 _HELD_OUT = (
     "assert",

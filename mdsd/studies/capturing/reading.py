@@ -14,8 +14,6 @@ from mdsd.errors import InvalidDistributionError
 from mdsd.filters import probs_from_logits
 from mdsd.studies.capturing.capture_settings import Sampling
 
-__all__ = ["Reader", "blocks", "continued", "window_start"]
-
 _BLOCK = 256
 """Positions of a call: a forward of this length is about as quick, by token, as a longer one."""
 

@@ -11,17 +11,16 @@ from numpy.typing import ArrayLike
 
 from mdsd._files import as_path
 from mdsd.datasets.captures import CapturedPosition
+from mdsd.datasets.captures.folder import check_folder
 from mdsd.decoding import Model
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.capturing.capture_settings import DEFAULT_TOP_K, CaptureSettings
-from mdsd.studies.capturing.folders import check_folder, last_place, open_writer
+from mdsd.studies.capturing.folders import last_place, open_writer
 from mdsd.studies.capturing.jobs import CaptureJob, capture_job
 from mdsd.studies.capturing.positions import captured_position
 from mdsd.studies.capturing.reading import Reader, blocks, continued
 from mdsd.studies.capturing.summary import CaptureSummary, summarise
 from mdsd.studies.cases import Progress, check_progress
-
-__all__ = ["capture", "run_capture"]
 
 
 def capture(

@@ -12,8 +12,6 @@ from mdsd._files import path_name
 from mdsd._frozen import FrozenArrays
 from mdsd.datasets.captures import open_capture
 
-__all__ = ["CaptureSummary", "summarise", "summary_lines"]
-
 
 @dataclass(frozen=True)
 class CaptureSummary(FrozenArrays):

@@ -14,8 +14,6 @@ from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.studies.decoding.models import TextModels
 from mdsd.verifiers import RRSVerifier, SingleDraftVerifier
 
-__all__ = ["DecoderCase", "applicable", "candidates"]
-
 _CHAIN_VERIFIERS = (SingleDraftVerifier.name, "block")
 """Verifiers of single drafts, whose best tree is a chain."""
 

@@ -20,15 +20,6 @@ from mdsd.studies.decoding.models import TextModels
 from mdsd.studies.study_settings import read_kinds, read_names
 from mdsd.verifiers import RRSVerifier, verifier_names
 
-__all__ = [
-    "DEFAULT_SEEDS",
-    "DEFAULT_TREE",
-    "DecodeSettings",
-    "comparison_settings",
-    "decode_settings",
-    "shown_tree",
-]
-
 T = TypeVar("T")
 
 DEFAULT_TREE = (3, 2, 1)

@@ -11,8 +11,6 @@ from mdsd.studies.decoding.decoder_settings import DecodeSettings, shown_tree
 from mdsd.studies.study_rows import DecoderRow
 from mdsd.studies.terminal import Paragraph, counted, plain_table
 
-__all__ = ["comparison_report", "decode_report"]
-
 _MOST_DEPTHS = 3
 """Depths whose acceptance a comparison shows; files have all."""
 

@@ -13,8 +13,6 @@ from mdsd._arguments import one_line, shown
 from mdsd.decoding import MappedModel, Model, embedded_pair
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["TextModels", "choose_models", "embedded_models", "folder_models"]
-
 
 @dataclass(frozen=True, eq=False)
 class TextModels:

@@ -15,8 +15,6 @@ from mdsd.studies.decoding.decoder_settings import DecodeSettings
 from mdsd.studies.decoding.models import TextModels
 from mdsd.studies.study_rows import DecoderRow
 
-__all__ = ["decoder_row", "ratio_of_totals", "run_comparison", "run_decode"]
-
 
 def ratio_of_totals(tops: Sequence[float], bottoms: Sequence[float]) -> tuple[float, float | None]:
     """Estimate a ratio of two means over independent runs.

@@ -22,8 +22,6 @@ from mdsd.studies.cells import Cell, DraftedFrom
 from mdsd.studies.study_rows import Missing
 from mdsd.studies.values import BlockValues
 
-__all__ = ["CellFile", "write_cell"]
-
 _KEY = "mdsd"
 
 

@@ -37,8 +37,6 @@ from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.study_settings import StudySettings
 from mdsd.studies.values import BlockValues, study_blocks
 
-__all__ = ["Block", "Study", "StudyFolder", "opened_study", "read_study"]
-
 Block = tuple[int, int]
 """First position, and the one after the last."""
 

@@ -22,8 +22,6 @@ from mdsd.studies.study_settings import StudySettings, grid_settings
 from mdsd.studies.values import BlockValues, FilteredBlock, block_values
 from mdsd.verifiers import Verifier
 
-__all__ = ["run_study", "study", "study_folder"]
-
 
 def study(
     data: str | os.PathLike[str] | Dataset,

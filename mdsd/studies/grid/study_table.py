@@ -16,8 +16,6 @@ from mdsd.studies.terminal import (
     sections,
 )
 
-__all__ = ["study_table"]
-
 _LEGEND = (
     "Means over {}. Lost acceptance in points, together what is missing to 1: to the draft model "
     "(1 - bound of the best construction), to the construction (best bound - bound) and to the "

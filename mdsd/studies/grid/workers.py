@@ -21,8 +21,6 @@ from typing import Any, TypeVar
 from mdsd._arguments import check_whole, one_line, shown
 from mdsd.errors import InvalidArgumentError, MdsdError, UnsupportedError
 
-__all__ = ["check_workers", "run_tasks"]
-
 _WATCHED_SECONDS = 2.0
 """How often a local worker looks whether the study that it works for is still there."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from mdsd.studies.study_rows import Missing, Row
 
-__all__ = ["IntervalRow"]
-
 
 @dataclass(frozen=True)
 class IntervalRow(Row):

@@ -12,8 +12,6 @@ from mdsd.errors import InvalidArgumentError
 from mdsd.intervals.interval import _ENDS
 from mdsd.studies.study_settings import Cases, read_cases, read_kinds
 
-__all__ = ["interval_settings"]
-
 
 def interval_settings(
     log: TopLogprobs, *, drafts: Iterable[Draft] | None = None, **options: Any

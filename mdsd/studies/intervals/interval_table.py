@@ -11,8 +11,6 @@ from rich.text import Text
 from mdsd.studies.intervals.interval_rows import IntervalRow
 from mdsd.studies.terminal import Paragraph, as_mean, counted, models_name, plain_table
 
-__all__ = ["interval_report"]
-
 
 def interval_report(rows: Sequence[IntervalRow], positions: int) -> RenderableType:
     """Lay out intervals: one table for each draft model.

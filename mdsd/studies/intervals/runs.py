@@ -20,8 +20,6 @@ from mdsd.studies.intervals.interval_settings import interval_settings
 from mdsd.studies.study_rows import Mean, Missing
 from mdsd.studies.study_settings import Cases
 
-__all__ = ["interval", "run_interval"]
-
 _NO_TOKEN = object()
 """A token that nobody else knows."""
 

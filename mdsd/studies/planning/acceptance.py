@@ -23,15 +23,6 @@ from mdsd.studies.study_settings import StudySettings, compare_settings
 from mdsd.studies.values import FilteredBlock, study_blocks
 from mdsd.verifiers import RRSVerifier
 
-__all__ = [
-    "MeasuringSettings",
-    "RankAcceptance",
-    "given_acceptance",
-    "measured_acceptance",
-    "measuring_settings",
-    "refuse_measuring",
-]
-
 _DRAWS = 256
 """Drafts verified at each position: far less noise than between positions."""
 

@@ -13,8 +13,6 @@ from mdsd.studies.planning.trees import NodeRow, PlannedTree
 from mdsd.studies.terminal import Paragraph, counted, plain_table
 from mdsd.trees import TreeShape
 
-__all__ = ["plan_report", "tree_lines"]
-
 
 def plan_report(found: PlannedTree) -> RenderableType:
     """Lay out a plan: its tree with the probability of each node, its levels, its tokens.

@@ -13,8 +13,6 @@ from mdsd.trees import TreeShape
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["leaf_places", "plan_figure"]
-
 _LEAF_WIDTH, _LEVEL_HEIGHT = 0.42, 0.62
 _MOST_WIDTH, _MOST_HEIGHT = 20.0, 20.0
 """Inches; larger trees are drawn closer together, and at last without ranks."""

@@ -12,8 +12,6 @@ from mdsd.studies.planning.acceptance import RankAcceptance
 from mdsd.studies.study_rows import Row
 from mdsd.trees import MAX_NODES
 
-__all__ = ["NodeRow", "PlanLimits", "PlannedTree", "plan_limits", "planned_tree"]
-
 
 @dataclass(frozen=True)
 class NodeRow(Row):

@@ -10,8 +10,6 @@ from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray
 from mdsd.filters import probs_from_logits
 
-__all__ = ["RandomChains", "random_chains"]
-
 SPREAD = 1.5
 """Standard deviation of the target's logits."""
 

@@ -9,8 +9,6 @@ from mdsd.studies.simulation.plots import simulation_figures
 from mdsd.studies.simulation.runs import Simulation
 from mdsd.studies.simulation.simulation_settings import SimulationSettings
 
-__all__ = ["FILE_NAMES", "simulation_files"]
-
 FILE_NAMES = tuple(
     f"{table.name}{ending}" for table in fields(Simulation) for ending in (".csv", ".png")
 )

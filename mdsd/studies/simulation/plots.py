@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["simulation_figures"]
-
 _ERROR_BARS = 3
 """Standard errors that a bar is long to either side."""
 

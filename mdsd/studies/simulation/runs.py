@@ -26,8 +26,6 @@ from mdsd.studies.simulation.chains import RandomChains
 from mdsd.studies.simulation.simulation_rows import BiasRow, RejectionsRow, SavedRow, compared
 from mdsd.studies.simulation.simulation_settings import SimulationSettings
 
-__all__ = ["SCOPES", "Simulation", "run_simulation"]
-
 SCOPES = ("position", "chain")
 _REDRAWS = {"optimal": "", "target": "uno_"}
 """Rejection laws, and how the attributes of a `ParetoFront` that are of them begin."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from mdsd.studies.study_rows import Row
 
-__all__ = ["BiasRow", "RejectionsRow", "SavedRow", "compared"]
-
 
 @dataclass(frozen=True)
 class RejectionsRow(Row):

@@ -14,8 +14,6 @@ from mdsd.analysis._simulation import DEFAULT_RUNS
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.simulation.chains import RandomChains, random_chains
 
-__all__ = ["DEFAULT_BATCH_SIZES", "DEFAULT_EPSILONS", "SimulationSettings", "simulation_settings"]
-
 DEFAULT_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 DEFAULT_EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4)
 

@@ -12,8 +12,6 @@ from mdsd.studies.simulation.simulation_rows import BiasRow, RejectionsRow, Save
 from mdsd.studies.simulation.simulation_settings import SimulationSettings
 from mdsd.studies.terminal import NONE, Paragraph, counted, plain_table
 
-__all__ = ["chain_name", "sequences", "simulation_report"]
-
 _Row = RejectionsRow | SavedRow | BiasRow
 
 

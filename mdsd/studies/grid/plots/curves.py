@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["curves_figure"]
-
 _MOST_TICKS = 9
 _MOST_LEVEL = 4
 """Filters that are written side by side; of more each is written upwards."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-__all__ = ["acceptance_heat_map", "loss_heat_map"]
-
 _MOST_PANELS = 12
 _MOST_VALUES = 12
 """Along one axis: of more, some are left out."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["losses_figure"]
-
 # Okabe and Ito's colours, with hatching for those who see none. From the outside: what stays lost
 # whatever is drafted, then what another draft would save, then what another verifier would.
 _PARTS = (

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["WITHOUT", "losing_pairs", "scatter_figure"]
-
 _NEGLIGIBLE = 1e-3
 WITHOUT = "without verifiers that lose less than 0.1 points"
 """Remark on figures of what is left of `losing_pairs`."""

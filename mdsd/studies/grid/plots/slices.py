@@ -17,22 +17,6 @@ from mdsd.studies.terminal import counted, models_name
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "FILTERS",
-    "NUM_DRAFTS",
-    "TEMPERATURE",
-    "Axis",
-    "ModelGroup",
-    "by_draft",
-    "has_numbers",
-    "middle",
-    "model_groups",
-    "pinned",
-    "set_title",
-    "shortened",
-    "values",
-]
-
 _FILE_NAME, _SHORT_NAME = 40, 48
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _LETTERS_PER_INCH = 12.5

@@ -12,8 +12,6 @@ from mdsd.studies.grid.plots.slices import TEMPERATURE, model_groups, pinned, va
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import counted
 
-__all__ = ["cells_of", "comparable", "findings", "pair", "remarks"]
-
 _EQUAL = 1e-9
 """Means that differ by less are called equal: rounding decides nothing."""
 

@@ -12,8 +12,6 @@ from mdsd.studies.grid.report.findings import cells_of, comparable
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import NONE, as_points, as_probability, counted
 
-__all__ = ["MOST_ROWS", "Table", "report_tables"]
-
 MOST_ROWS = 10_000
 """Rows of a table that a page holds; the rest is in the files of the study."""
 
