@@ -11,6 +11,9 @@ from mdsd._arguments import read_numbers, shown
 from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
 
+Uniforms = ArrayLike | None
+"""Numbers in [0, 1) that a caller gives in place of a `RandomSource`."""
+
 RandomSource = np.random.Generator | int | None
 """A generator, an integer seed, or None for fresh entropy from the operating system."""
 
@@ -89,9 +92,7 @@ def find_tokens(sums: FloatArray, uniforms: ArrayLike) -> IntArray:
     return np.asarray(np.minimum(found, last), dtype=np.int64)
 
 
-def read_uniforms(
-    rng: RandomSource, uniforms: ArrayLike | None, shape: tuple[int, ...]
-) -> FloatArray:
+def read_uniforms(rng: RandomSource, uniforms: Uniforms, shape: tuple[int, ...]) -> FloatArray:
     """Draw the numbers of verifications, or check those the caller gave instead.
 
     Parameters

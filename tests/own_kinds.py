@@ -153,3 +153,40 @@ class LeaderDraft(SharpenedDraft):
             chance = float(self.prob(ids))
             if chance > 0.0:
                 yield ids, chance
+
+
+class EachSharpenedDraft(DraftDistribution):
+    """Independent draws, each from the square of its own model's distribution, renormalised."""
+
+    name = "each_sharpened"
+    one_model_each = True
+    successive = True
+
+    def __init__(self, draft_probs, num_drafts):
+        q = np.asarray(draft_probs, dtype=np.float64) ** 2
+        self.q = q / q.sum(axis=1, keepdims=True)
+        self.num_drafts, self.vocab_size = self.q.shape
+
+    def hit_probs(self, order):
+        inside = np.cumsum(self.q[:, order], axis=1)
+        hits = 1.0 - (1.0 - np.minimum(inside, 1.0)).prod(axis=0)
+        hits[-1] = 1.0
+        return np.concatenate([[0.0], hits])
+
+    def sample(self, rng, size=None):
+        rng = np.random.default_rng(rng)
+        count = 1 if size is None else size
+        drawn = np.stack([rng.choice(self.vocab_size, count, p=q) for q in self.q], axis=1)
+        return drawn[0] if size is None else drawn
+
+    def prob(self, draft_token_ids):
+        return self.q[np.arange(self.num_drafts), np.asarray(draft_token_ids)].prod(axis=-1)
+
+    def next_probs(self, drafted):
+        return self.q[len(drafted)]
+
+    def tuples(self):
+        for ids in product(range(self.vocab_size), repeat=self.num_drafts):
+            chance = float(self.prob(ids))
+            if chance > 0.0:
+                yield ids, chance

@@ -259,10 +259,10 @@ for verifier in ("rrs", "optimal", "block", "traversal"):
         np.testing.assert_allclose(prob, table[0, a] * table[a, b], rtol=0, atol=1e-12)
 """,
     "testing": """
-for kind in ("sharpened:2", "hub_pair", "leader"):
+for kind in ("sharpened:2", "each_sharpened", "hub_pair", "leader"):
     assert any(each.label == kind for each in mdsd.drafts.registry.example_kinds(2))
 for verifier in ("naive", "rrs", "optimal"):
-    mdsd.testing.check_verifier(mdsd.get_verifier(verifier), count=6)
+    mdsd.testing.check_verifier(mdsd.get_verifier(verifier), count=2)
 """,
     "flashinfer": """
 given = {"draft_token_ids": [[1]], "target_probs": p[np.newaxis, :2], "uniforms": [[0.9, 0.4]]}
@@ -306,7 +306,8 @@ def use(folder, code):
 def package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("package")
     body = Path(own_kinds.__file__).read_text(encoding="utf-8")
-    classes = own_kinds.SharpenedDraft, own_kinds.HubPairDraft, own_kinds.LeaderDraft
+    names = "SharpenedDraft", "EachSharpenedDraft", "HubPairDraft", "LeaderDraft"
+    classes = [getattr(own_kinds, name) for name in names]
     entries = "\n".join(f"{each.name} = plugged:{each.__name__}" for each in classes)
     install(folder, "plugged", body, "mdsd.drafts", entries)
     return folder

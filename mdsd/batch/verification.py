@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._random import RandomSource, read_uniforms
+from mdsd._random import RandomSource, Uniforms, read_uniforms
 from mdsd._tokens import check_token_ids, read_token_ids, refuse_impossible
 from mdsd._typing import BoolArray, FloatArray, IntArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
@@ -195,7 +195,7 @@ def _verify_on_host(
     kind: DraftKind,
     verifier: Verifier,
     rng: RandomSource,
-    uniforms: ArrayLike | None,
+    uniforms: Uniforms,
 ) -> tuple[IntArray, IntArray]:
     target, drafted, models = read_pair(target_probs, draft_probs, kind)
     num_drafts = models or _count_drafts(draft_token_ids, kind)

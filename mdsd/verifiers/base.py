@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import check_probs, check_same_vocab
-from mdsd._random import RandomSource, find_tokens, read_uniforms
+from mdsd._random import RandomSource, Uniforms, find_tokens, read_uniforms
 from mdsd._tokens import check_token_ids, refuse_impossible
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
@@ -147,11 +147,7 @@ class Plan(FrozenArrays, ABC):
         """Law of the emitted token, (B, V), for each row of checked ids (B, n)."""
 
     def verify(
-        self,
-        draft_token_ids: ArrayLike,
-        rng: RandomSource = None,
-        *,
-        uniforms: ArrayLike | None = None,
+        self, draft_token_ids: ArrayLike, rng: RandomSource = None, *, uniforms: Uniforms = None
     ) -> Verification[int]:
         """Verify the drafts of one step.
 
@@ -182,11 +178,7 @@ class Plan(FrozenArrays, ABC):
         return Verification(token, drafts.index(token) if token in drafts else -1)
 
     def verify_many(
-        self,
-        draft_token_ids: ArrayLike,
-        rng: RandomSource = None,
-        *,
-        uniforms: ArrayLike | None = None,
+        self, draft_token_ids: ArrayLike, rng: RandomSource = None, *, uniforms: Uniforms = None
     ) -> Verification[IntArray]:
         """Verify the drafts of many independent steps at the same position.
 
@@ -246,9 +238,7 @@ class Plan(FrozenArrays, ABC):
         refuse_impossible(ids, self.draft.is_possible(ids), self.draft.name)
         return ids
 
-    def _numbers(
-        self, rng: RandomSource, uniforms: ArrayLike | None, batch: tuple[int, ...]
-    ) -> FloatArray:
+    def _numbers(self, rng: RandomSource, uniforms: Uniforms, batch: tuple[int, ...]) -> FloatArray:
         return read_uniforms(rng, uniforms, (*batch, self.num_uniforms))
 
     def __repr__(self) -> str:

@@ -10,7 +10,13 @@ from mdsd.decoding import TableModel, generate
 from mdsd.decoding.layouts import eagle_tree, flashinfer_chain, sglang_tree, vllm_flattened
 from mdsd.testing import check_plan, sequence_law
 
-from ..own_kinds import HubPairDraft, LeaderDraft, PickyDraft, SharpenedDraft
+from ..own_kinds import (
+    EachSharpenedDraft,
+    HubPairDraft,
+    LeaderDraft,
+    PickyDraft,
+    SharpenedDraft,
+)
 
 TARGET = np.random.default_rng(0).dirichlet(np.ones(5), size=6)
 DRAFT = np.random.default_rng(1).dirichlet(np.ones(5), size=6)
@@ -210,6 +216,34 @@ def test_kinds_without_successive_draws_are_refused():
     for verifier in ("rrs", "traversal"):
         with pytest.raises(mdsd.UnsupportedError, match="hub_pair"):
             generate(*MODELS, [0], draft=pair, verifier=verifier, tree=[2], max_new_tokens=1)
+
+
+PAIRS = np.random.default_rng(5).dirichlet(np.ones(5), size=(6, 2))
+"""Distributions of two draft models."""
+
+
+@pytest.mark.parametrize("verifier", ["naive", "rrs", "optimal"])
+def test_drafts_with_a_model_each(verifier):
+    each = EachSharpenedDraft.kind()
+    squared = PAIRS**2 / (PAIRS**2).sum(axis=2, keepdims=True)
+    options = {"num_drafts": 2, "verifier": verifier}
+    found = mdsd.acceptance_rates(TARGET, PAIRS, draft=each, **options)
+    right = mdsd.acceptance_rates(TARGET, squared, draft="independent", **options)
+    np.testing.assert_allclose(found, right, atol=1e-8)
+    found = mdsd.acceptance_bounds(TARGET, PAIRS, draft=each, num_drafts=2)
+    right = mdsd.acceptance_bounds(TARGET, squared, draft="independent", num_drafts=2)
+    np.testing.assert_allclose(found, right, atol=1e-9)
+    with pytest.raises(mdsd.InvalidArgumentError, match="num_drafts is 3"):
+        mdsd.acceptance_bounds(TARGET, PAIRS, draft=each, num_drafts=3)
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_decoders_with_a_model_each_are_lossless(verifier):
+    models = [MODELS[1], TableModel(np.random.default_rng(6).dirichlet(np.ones(3), size=3))]
+    options = {"draft": EachSharpenedDraft.kind(), "verifier": verifier, "tree": [2, 1]}
+    assert_is_law_of_target(sequence_law(MODELS[0], models, [0], 3, **options), 3)
+    with pytest.raises(mdsd.InvalidArgumentError, match="draft_model is one model"):
+        sequence_law(*MODELS, [0], 1, **options)
 
 
 def test_what_a_pair_states():
