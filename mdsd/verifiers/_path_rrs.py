@@ -26,13 +26,13 @@ class PathRRSPlan(SuccessiveRRSPlan):
         self, target_probs: FloatArray, draft: WithoutReplacement, paths: int, seed: int
     ) -> None:
         super().__init__(target_probs, draft, paths, seed)
-        self._draft_probs = draft.draft_probs
+        self._drafted = draft.draft_probs
         self._tables = path_tables(target_probs, draft.draft_probs)
 
     @cached_property
     def _rate(self) -> tuple[float, float]:
         """Acceptance rate and its standard error."""
-        p, q, n = self.target_probs, self._draft_probs, self.num_tests
+        p, q, n = self.target_probs, self._drafted, self.num_tests
         if n == 1:
             return float(min(1.0, np.minimum(p, q).sum())), 0.0
         exact = exact_rejection(self._tables, n, _MAX_PATHS)
