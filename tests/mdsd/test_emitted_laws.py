@@ -4,7 +4,6 @@
 the pieces that marks are drawn from, and from the orders as tokens are ranked in them.
 """
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,7 +132,7 @@ def test_wrong_selection_masses_are_noticed(case):
     kept = {"chances", "residual", "_residual_sums", "selected", "gap"}
     vars(other).update({k: x for k, x in vars(plan).items() if k not in kept})
     if masses_of_marks := hasattr(plan, "_coupling"):
-        other._coupling = replace(plan._coupling, selected=wrong)
+        other._coupling = plan._coupling._replace(selected=wrong)
     else:
         vars(other)["selected"] = wrong
     assert distance(other, other.marginal_law()) < 1e-14
