@@ -17,7 +17,8 @@ from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
-from mdsd.drafts.base import DeclaredDraft, check_draft, checked_hit_probs, count_in_words
+from mdsd.drafts.base import check_draft, checked_hit_probs, count_in_words
+from mdsd.drafts.declared import DeclaredDraft
 from mdsd.errors import MdsdError, SolverError, UnsupportedError, solver_errors
 
 if TYPE_CHECKING:

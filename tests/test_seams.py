@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
+import grimp
+import networkx as nx
 import pytest
 
 import mdsd
@@ -348,3 +350,62 @@ def test_broken_kinds_of_other_packages_warn(tmp_path, body, entry, reason):
     assert done.stdout.split() == list(mdsd.drafts.draft_names())
     assert "RuntimeWarning" in done.stderr
     assert reason in done.stderr
+
+
+STUDIES = """
+from mdsd import datasets, studies
+from mdsd.filters import Filters
+data = datasets.load("smollm2")
+options = {"drafts": [KIND], "num_drafts": [2], "verifiers": ["naive", "optimal"], "positions": 4}
+target = Filters().of_table(data.target_table[:4], data.target_kind)
+model = next(iter(data.draft_tables))
+drafted = Filters().of_table(data.draft_tables[model][:4], data.draft_kind)
+bound = mdsd.acceptance_bounds(target, drafted, draft=KIND, num_drafts=2).mean()
+means = {
+    name: mdsd.acceptance_rates(target, drafted, draft=KIND, num_drafts=2, verifier=name).mean()
+    for name in ("naive", "optimal")
+}
+"""
+STUDY_USES = {
+    "compare": """
+rows = studies.compare(data, **options)
+assert {row.draft for row in rows} == {KIND}
+near([row.acceptance for row in rows], [means[row.verifier] for row in rows])
+near([row.bound for row in rows], bound)
+assert {row.verifier for row in rows} == set(means)
+""",
+    "study": """
+rows = studies.study(data, **options)
+assert {row.draft for row in rows} == {KIND}
+near([row.acceptance for row in rows], [means[row.verifier] for row in rows])
+for row in rows:
+    lost = row.lost_to_model + row.lost_to_construction + row.lost_to_verifier
+    near(lost + row.acceptance, 1.0)
+""",
+}
+NEAR = """
+def near(found, right):
+    assert np.allclose(found, right, rtol=0, atol=5e-4), (found, right)  # searches stop at 2e-4
+"""
+
+
+def test_studies_take_a_kind_of_another_package(package):
+    code = "".join(f"\n{use}\nprint({name!r})\n" for name, use in STUDY_USES.items())
+    done = use(package, NEAR + STUDIES + code)
+    assert (done.returncode, done.stdout.split()) == (0, list(STUDY_USES)), done.stderr
+
+
+def cycles(imports: dict[str, set[str]]) -> list[set[str]]:
+    graph = nx.DiGraph([(name, other) for name, others in imports.items() for other in others])
+    return [found for found in nx.strongly_connected_components(graph) if len(found) > 1]
+
+
+def test_no_module_imports_itself_on_a_way_round():
+    built = grimp.build_graph("mdsd", "solvers", cache_dir=None)
+    imports = {name: built.find_modules_directly_imported_by(name) for name in built.modules}
+    assert len(imports) > 200
+    assert cycles(imports) == []
+
+
+def test_a_way_round_is_noticed():
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]

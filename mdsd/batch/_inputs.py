@@ -14,7 +14,7 @@ from mdsd._probabilities import MASS_TOLERANCE, as_float_array, check_probs, che
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._threads import over_rows
 from mdsd.drafts import DraftDistribution, DraftKind
-from mdsd.drafts.base import refuse_short
+from mdsd.drafts.declared import refuse_short
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 

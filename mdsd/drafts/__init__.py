@@ -12,9 +12,8 @@ To add one, put it in a file of its own here and list its class in `built_in`.
 from __future__ import annotations
 
 from mdsd.drafts import built_in
-from mdsd.drafts.base import MAX_TUPLES, DraftDistribution
+from mdsd.drafts.base import MAX_TUPLES, DraftDistribution, DraftKind
 from mdsd.drafts.built_in import *
-from mdsd.drafts.kinds import DraftKind
 from mdsd.drafts.registry import Draft, default_kinds, draft_names, read_kind
 
 __all__ = [

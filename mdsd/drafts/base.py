@@ -1,27 +1,28 @@
-"""The base class of draft distributions."""
+"""Draft distributions, and kinds of them.
+
+Decoders, batches and studies are told how to draft before there is any output distribution to
+draft from. They take a kind, ask it what it is, and have it make the draft of each row.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from inspect import isabstract
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_whole, read_array
-from mdsd._frozen import FrozenArrays
+from mdsd._arguments import check_whole
 from mdsd._probabilities import as_float_array, check_probs, ratio_order
-from mdsd._random import RandomSource, generator
-from mdsd._tokens import check_token_ids, read_token_ids
+from mdsd._random import RandomSource
+from mdsd._tokens import check_token_ids
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.kinds import DraftKind, make_kind
 from mdsd.errors import (
     InvalidArgumentError,
     InvalidDistributionError,
-    InvalidTokenError,
     UnsupportedError,
 )
 
@@ -280,7 +281,7 @@ class DraftDistribution(ABC):
         if type(self).tuples is DraftDistribution.tuples:
             raise UnsupportedError(f"the {self.name} draft distribution does not list its tuples()")
         pairs = list(islice(self.tuples(), MAX_TUPLES + 1))
-        _refuse_too_many(self, len(pairs))
+        refuse_too_many(self, len(pairs))
         label = f"tuples() of the {self.name} draft distribution"
         ids = check_token_ids(
             [ids for ids, _ in pairs],
@@ -388,6 +389,224 @@ class DraftDistribution(ABC):
         return f"{type(self).__name__}(num_drafts={self.num_drafts}, vocab_size={self.vocab_size})"
 
 
+@dataclass(frozen=True)
+class DraftKind:
+    """A way of drafting n tokens from the output distributions of draft models.
+
+    Made by ``kind`` of a class of draft distributions. It can be pickled and compared, and is taken
+    wherever the name of a draft distribution is.
+
+    Attributes
+    ----------
+    draft_type : type
+        The class, which states what its drafts are.
+    options : tuple of (str, object)
+        Keyword arguments of `DraftDistribution.from_probs` besides the distributions and n.
+
+    Examples
+    --------
+    >>> import mdsd
+    >>> kind = mdsd.GreedyDraft.kind()
+    >>> kind.label, kind.distinct, kind.num_certain(3)
+    ('greedy', True, 2)
+    >>> kind.make([0.2, 0.5, 0.3], 2)
+    GreedyDraft(num_drafts=2, vocab_size=3)
+    """
+
+    draft_type: type[DraftDistribution]
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the class."""
+        return self.draft_type.name
+
+    @property
+    def label(self) -> str:
+        """What it is called on the command line and in files: its name, then its options."""
+        return ":".join([self.name, *(str(value) for _, value in self.options)])
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def one_model_each(self) -> bool:
+        """Whether each draft has a model of its own."""
+        return self.draft_type.one_model_each
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the drafts of a step always differ, so that it takes n tokens to draw."""
+        return self.draft_type.distinct
+
+    @property
+    def successive(self) -> bool:
+        """Whether ``next_probs`` says how each token is drawn after those before it."""
+        return self.draft_type.successive
+
+    def num_certain(self, num_drafts: int) -> int:
+        """Tokens that are drafted whatever chance does: so many of the most likely.
+
+        Raises
+        ------
+        InvalidArgumentError
+            As for `check_count`.
+        """
+        return self.draft_type.num_certain(self.check_count(num_drafts), **dict(self.options))
+
+    def refusal(self, num_drafts: int) -> str | None:
+        """Say why n tokens cannot be drafted so, whatever the distributions; None if they can.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If `num_drafts` is not an integer >= 1.
+        """
+        count = check_whole("num_drafts", num_drafts, 1)
+        return self.draft_type.refusal(count, **dict(self.options))
+
+    def applies(self, num_drafts: int, num_models: int) -> bool:
+        """Tell whether n tokens can be drafted so from M draft models.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If `num_drafts` or `num_models` is not an integer >= 1.
+
+        Examples
+        --------
+        >>> import mdsd
+        >>> mdsd.SpecHubDraft.kind().applies(3, 1), mdsd.IndependentDrafts.kind().applies(3, 5)
+        (False, True)
+        """
+        models = num_drafts if self.one_model_each else 1
+        most = check_whole("num_models", num_models, 1)
+        return self.refusal(num_drafts) is None and models <= most
+
+    def check_count(self, num_drafts: int) -> int:
+        """Check a number of drafts.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it is not an integer >= 1, or this kind has another one.
+        """
+        refusal = self.refusal(num_drafts)
+        if refusal is not None:
+            raise InvalidArgumentError(f"num_drafts is {num_drafts}; {refusal}")
+        return int(num_drafts)
+
+    def make(self, draft_probs: ArrayLike, num_drafts: int) -> DraftDistribution:
+        """Make the draft distribution of n tokens.
+
+        Parameters
+        ----------
+        draft_probs : array_like, shape (V,), or (n, V) where each draft has its own model
+        num_drafts : int
+
+        Raises
+        ------
+        InvalidArgumentError
+            As for `check_count`.
+        InvalidDistributionError
+            If `draft_probs` is no probability vector, or too short of tokens to draw.
+        """
+        count = self.check_count(num_drafts)
+        return self.draft_type.from_probs(draft_probs, count, **dict(self.options))
+
+    def make_at_most(self, draft_probs: FloatArray, num_drafts: int) -> DraftDistribution:
+        """Make the draft distribution of n tokens, or of all there are to draw if they are fewer.
+
+        Parameters
+        ----------
+        draft_probs : ndarray of float64, shape (V,), or (m, V) of the first n of m models
+        num_drafts : int
+
+        Raises
+        ------
+        InvalidArgumentError
+            If `num_drafts` is not an integer >= 1.
+        InvalidDistributionError
+            As for `make`.
+
+        Examples
+        --------
+        >>> import numpy as np, mdsd
+        >>> mdsd.WithoutReplacement.kind().make_at_most(np.array([0.0, 0.75, 0.25]), 3)
+        WithoutReplacement(num_drafts=2, vocab_size=3)
+        """
+        check_whole("num_drafts", num_drafts, 1)
+        if self.one_model_each:
+            return self.make(draft_probs[:num_drafts], num_drafts)
+        if self.distinct:
+            num_drafts = min(num_drafts, int(np.count_nonzero(draft_probs)))
+        return self.draft_type.from_probs_at_most(draft_probs, num_drafts, **dict(self.options))
+
+    def example(self, num_drafts: int, vocab_size: int = 2) -> DraftDistribution:
+        """Make some draft of this kind: what does not depend on its probabilities.
+
+        Raises
+        ------
+        InvalidArgumentError
+            As for `check_count`, or if `vocab_size` is not an integer >= 1.
+        """
+        size = max(check_whole("vocab_size", vocab_size, 1), self.check_count(num_drafts), 2)
+        uniform = np.full(size, 1.0 / size)
+        return self.make([uniform] * num_drafts if self.one_model_each else uniform, num_drafts)
+
+    def drawable(self, draft_probs: FloatArray, num_drafts: int) -> BoolArray:
+        """Tell the rows of which n tokens can be drafted.
+
+        Parameters
+        ----------
+        draft_probs : ndarray of float64, shape (B, V), or (B, n, V)
+            Probability vectors.
+        num_drafts : int
+
+        Returns
+        -------
+        ndarray of bool, shape (B,)
+
+        Raises
+        ------
+        InvalidArgumentError
+            As for `check_count`.
+        """
+        count = self.check_count(num_drafts)
+        if not self.draft_type.declared:
+            return np.array([self._can_make(row, count) for row in draft_probs], np.bool_)
+        needed = count if self.distinct else 1
+        support = np.count_nonzero(draft_probs, axis=-1).reshape(len(draft_probs), -1)
+        return np.asarray((support >= needed).all(axis=1))
+
+    def _can_make(self, draft_probs: FloatArray, num_drafts: int) -> bool:
+        try:
+            self.make(draft_probs, num_drafts)
+        except InvalidDistributionError:
+            return False
+        return True
+
+
+def make_kind(draft_type: type[DraftDistribution], options: dict[str, Any]) -> DraftKind:
+    """Make a kind of draft, with its options in the order of the class.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an option is missing, not known or out of range.
+    """
+    names = draft_type.options
+    wrong = sorted(set(names).symmetric_difference(options))
+    if wrong:
+        state = "is missing" if wrong[0] in names else "is not known"
+        raise InvalidArgumentError(
+            f"option {wrong[0]} of the {draft_type.name} draft {state}; expected "
+            f"{', '.join(names) or 'none'}"
+        )
+    checked = draft_type.check_options(**options)
+    return DraftKind(draft_type, tuple((name, checked[name]) for name in names))
+
+
 def check_num_drafts(num_drafts: int) -> int:
     """Check a number of drafts.
 
@@ -411,7 +630,7 @@ def check_draft(draft: object) -> None:
         raise InvalidArgumentError(
             f"draft is {type(draft).__name__}; expected a DraftDistribution such as WithReplacement"
         )
-    if not isinstance(draft, DeclaredDraft):
+    if not draft.declared:
         for size in ("num_drafts", "vocab_size"):
             label = f"{size} of the {draft.name} draft distribution"
             check_whole(label, getattr(draft, size, None), 1)
@@ -426,7 +645,7 @@ def checked_hit_probs(draft: DraftDistribution, order: IntArray) -> FloatArray:
         If they are not V + 1 numbers that rise from 0 to 1.
     """
     hits = draft.hit_probs(order)
-    if isinstance(draft, DeclaredDraft):
+    if draft.declared:
         return hits
     label = f"hit_probs of the {draft.name} draft distribution"
     given, _ = as_float_array(hits, label)
@@ -449,192 +668,23 @@ def checked_hit_probs(draft: DraftDistribution, order: IntArray) -> FloatArray:
     return values
 
 
-def product_of(factors: Iterable[int]) -> float:
-    """Multiply whole numbers >= 1: exact up to 2**53, rounded above, and soon done with infinity.
-
-    Examples
-    --------
-    >>> from itertools import repeat
-    >>> product_of([3, 4]), product_of(repeat(2, 10**9))
-    (12.0, inf)
-    """
-    product = 1.0
-    for factor in factors:
-        product *= factor
-        if product == np.inf:
-            break
-    return product
-
-
 def count_in_words(count: float) -> str:
     """Write a count that may be astronomic."""
     return f"about {count:.3g}" if count < 1e300 else "more than 1e+300"
 
 
-def _refuse_too_many(draft: DraftDistribution, count: float) -> None:
+def refuse_too_many(draft: DraftDistribution, count: float) -> None:
+    """Refuse to enumerate above `MAX_TUPLES` tuples.
+
+    Raises
+    ------
+    UnsupportedError
+        Naming their number.
+    """
     if count > MAX_TUPLES:
-        known = isinstance(draft, DeclaredDraft)  # others were counted no further
+        known = draft.declared  # others were counted no further
         raise UnsupportedError(
             f"the {draft.name} draft distribution has "
             f"{count_in_words(count) if known else f'more than {MAX_TUPLES:,}'} tuples; "
             f"at most {MAX_TUPLES:,} are enumerated"
         )
-
-
-def check_order(order: ArrayLike, vocab_size: int) -> IntArray:
-    """Check that `order` is a permutation of the token ids.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is not.
-    """
-    array = read_array(order, "order", InvalidArgumentError)
-    if array.shape != (vocab_size,) or array.dtype.kind not in "iu":
-        raise InvalidArgumentError(
-            f"order has shape {array.shape} and type {array.dtype.name}; "
-            f"expected a permutation of {vocab_size} token ids"
-        )
-    seen = np.zeros(vocab_size, dtype=np.bool_)
-    inside = (array >= 0) & (array < vocab_size)
-    seen[array[inside]] = True
-    if not seen.all():
-        missing = int(np.argmin(seen))
-        raise InvalidArgumentError(f"order is not a permutation: token id {missing} is missing")
-    return array.astype(np.int64, copy=False)
-
-
-def refuse_short(
-    positives: IntArray, num_drafts: int, words: str, rows: str = "draft_probs"
-) -> None:
-    """Refuse vectors with fewer positive entries, as counted, than distinct tokens to draw.
-
-    Raises
-    ------
-    InvalidDistributionError
-        Naming the first such row and both numbers; `rows` may have a place for its number.
-    """
-    short = positives < num_drafts
-    if short.any():
-        row = int(short.argmax())
-        raise InvalidDistributionError(
-            f"{rows.format(row)} has {positives[row]} tokens with positive probability; "
-            f"{words} with num_drafts={num_drafts} needs at least {num_drafts}"
-        )
-
-
-class DeclaredDraft(FrozenArrays, DraftDistribution):
-    """What the built-in laws share: checked arguments around `_prob`, `_draw` and the like.
-
-    Attributes
-    ----------
-    exchangeable : bool
-        Whether every set of tokens comes in all orders, so that about one tuple in n! is left when
-        tuples of the same set are merged.
-    """
-
-    exchangeable: bool = False
-    declared = True
-    draft_probs: FloatArray
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if not any(
-            issubclass(base, DeclaredDraft) and not isabstract(base) for base in cls.__bases__
-        ):
-            return
-        law = {
-            name
-            for base in DeclaredDraft.__mro__
-            for name, part in vars(base).items()
-            if callable(part) and not name.startswith("__")
-        }
-        changed = sorted(law.intersection(vars(cls)))
-        if changed:
-            raise TypeError(
-                f"{cls.__name__} overrides {', '.join(changed)} of the law of "
-                f"{cls.__bases__[0].__name__}, which verifiers take as built in; "
-                "derive it from DraftDistribution"
-            )
-
-    def _read(self, draft_probs: Any, num_drafts: int) -> None:
-        """Check n, and the one output distribution that all drafts come from."""
-        self.num_drafts = check_num_drafts(num_drafts)
-        self.draft_probs = check_probs(draft_probs, "draft_probs")
-        self.vocab_size = len(self.draft_probs)
-        if self.distinct:
-            positive = np.array([np.count_nonzero(self.draft_probs)])
-            refuse_short(positive, self.num_drafts, self.words)
-
-    def sample(self, rng: RandomSource, size: int | None = None) -> IntArray:  # noqa: D102
-        count = 1 if size is None else check_whole("size", size, 0, otherwise=" or None")
-        drawn = self._draw(generator(rng, "draft"), count)
-        return drawn[0] if size is None else drawn
-
-    def prob(self, draft_token_ids: ArrayLike) -> FloatArray:  # noqa: D102
-        ids = check_token_ids(
-            draft_token_ids, num_drafts=self.num_drafts, vocab_size=self.vocab_size
-        )
-        return self._prob(ids)
-
-    def is_possible(self, draft_token_ids: IntArray) -> BoolArray:  # noqa: D102
-        return np.asarray(self._prob(draft_token_ids) > 0.0)
-
-    def next_probs(self, drafted: ArrayLike) -> FloatArray:  # noqa: D102
-        ids = read_token_ids(drafted, "drafted")
-        if ids.ndim != 1 or len(ids) >= self.num_drafts:
-            raise InvalidTokenError(
-                f"drafted has shape {ids.shape}; expected (k,) with k < {self.num_drafts}"
-            )
-        sizes = {"num_drafts": len(ids), "vocab_size": self.vocab_size}
-        return self._next_probs(check_token_ids(ids, **sizes, name="drafted"))
-
-    def hit_probs(self, order: ArrayLike) -> FloatArray:  # noqa: D102
-        return self._hit_probs(check_order(order, self.vocab_size))
-
-    def tuple_arrays(self) -> tuple[IntArray, FloatArray]:  # noqa: D102
-        self.check_tuples()
-        ids, probs = self._tuple_arrays()
-        positive = probs > 0.0
-        return ids[positive], probs[positive]
-
-    def count_pairs(self) -> float:
-        """Estimate the number of pairs (drafted token, set of drafts) after merging."""
-        count = self._count_tuples()
-        if count < np.inf and self.exchangeable:
-            count //= product_of(range(1, self.num_drafts + 1))
-        return self.num_drafts * max(1.0, count)
-
-    def check_tuples(self) -> None:
-        """Refuse to enumerate above `MAX_TUPLES` tuples.
-
-        Raises
-        ------
-        UnsupportedError
-            Naming their number.
-        """
-        _refuse_too_many(self, self._count_tuples())
-
-    @abstractmethod
-    def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        """Draw (size, n) token ids."""
-
-    @abstractmethod
-    def _prob(self, ids: IntArray) -> FloatArray:
-        """Probability of tuples whose ids are within range."""
-
-    @abstractmethod
-    def _hit_probs(self, order: IntArray) -> FloatArray:
-        """Hit probabilities along a checked order."""
-
-    def _next_probs(self, drafted: IntArray) -> FloatArray:
-        """Law of the token after others, whose ids are within range."""
-        return super().next_probs(drafted)
-
-    @abstractmethod
-    def _count_tuples(self) -> float:
-        """Size of the support: exact up to 2**53, infinite where it is astronomic."""
-
-    @abstractmethod
-    def _tuple_arrays(self) -> tuple[IntArray, FloatArray]:
-        """Enumerate the support; a few tuples of probability 0 do no harm."""

@@ -13,8 +13,8 @@ from mdsd._probabilities import check_probs
 from mdsd._random import draw_tokens
 from mdsd._tokens import check_token_ids
 from mdsd._typing import FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft
-from mdsd.drafts.kinds import DraftKind
+from mdsd.drafts.base import DraftKind
+from mdsd.drafts.declared import DeclaredDraft
 from mdsd.errors import InvalidDistributionError, InvalidTokenError, UnsupportedError
 
 

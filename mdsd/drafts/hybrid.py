@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from mdsd._arguments import check_whole
 from mdsd._probabilities import ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DraftDistribution, check_num_drafts
-from mdsd.drafts.kinds import DraftKind
+from mdsd.drafts.base import DraftDistribution, DraftKind, check_num_drafts
 from mdsd.drafts.top_and_tail import TopAndTail
 from mdsd.drafts.without_replacement import WithoutReplacement
 from mdsd.errors import InvalidArgumentError

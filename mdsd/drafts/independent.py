@@ -13,7 +13,8 @@ from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, DraftDistribution, product_of
+from mdsd.drafts.base import DraftDistribution
+from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 if TYPE_CHECKING:

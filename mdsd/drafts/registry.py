@@ -8,9 +8,8 @@ from typing import Any
 
 from mdsd._arguments import check_name
 from mdsd._plugins import load_plugins
-from mdsd.drafts.base import DraftDistribution
+from mdsd.drafts.base import DraftDistribution, DraftKind
 from mdsd.drafts.built_in import BUILT_IN
-from mdsd.drafts.kinds import DraftKind
 from mdsd.errors import InvalidArgumentError
 
 ENTRY_POINT_GROUP = "mdsd.drafts"

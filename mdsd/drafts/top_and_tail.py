@@ -7,7 +7,7 @@ import numpy as np
 from mdsd._frozen import frozen
 from mdsd._probabilities import ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft
+from mdsd.drafts.declared import DeclaredDraft
 
 
 class TopAndTail(DeclaredDraft):

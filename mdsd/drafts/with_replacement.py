@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from mdsd._probabilities import ratio_order
 from mdsd._random import draw_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, product_of
+from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.drafts.independent import hit_of_independent, product_tuples, token_hits_of_independent
 from mdsd.rules.possible import are_positive
 

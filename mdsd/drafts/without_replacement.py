@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from mdsd._frozen import frozen
 from mdsd._probabilities import ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
-from mdsd.drafts.base import DeclaredDraft, product_of
+from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.rules.possible import are_distinct, are_positive
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@
 the pieces that marks are drawn from, and from the orders as tokens are ranked in them.
 """
 
-
 import numpy as np
 import pytest
 
