@@ -222,8 +222,8 @@ def _say_nothing(axis: Axes) -> None:
     axis.text(0.5, 0.5, "not computed", ha="center", transform=axis.transAxes, color="0.4")
 
 
-def legend(figure: Figure, axes: Sequence[Axes], order: Sequence[str]) -> None:
-    """Explain everything drawn once, beside the panels."""
+def legend(figure: Figure, axes: Sequence[Axes], order: Sequence[str], **place: Any) -> None:
+    """Explain everything drawn once, beside the panels unless another place is given."""
     entries: dict[str, Any] = {}
     for axis in axes:
         found, labels = axis.get_legend_handles_labels()
@@ -231,4 +231,4 @@ def legend(figure: Figure, axes: Sequence[Axes], order: Sequence[str]) -> None:
     drawn = [label for label in order if label in entries]
     if drawn:
         handles = [entries[label] for label in drawn]
-        figure.legend(handles, drawn, loc="outside right upper", frameon=False)
+        figure.legend(handles, drawn, frameon=False, **{"loc": "outside right upper", **place})

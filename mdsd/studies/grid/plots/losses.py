@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots.slices import ModelGroup, by_draft, pinned, set_title
+from mdsd.studies.plots import legend
 from mdsd.studies.study_rows import StudyRow
 
 if TYPE_CHECKING:
@@ -68,12 +69,8 @@ def losses_figure(study: Study, group: ModelGroup) -> Figure | None:
     _write_heads(axis)
     what = "Where the lost acceptance goes"
     set_title(figure, study, what, group, words)
-    handles, names = axis.get_legend_handles_labels()
-    found = dict(zip(names, handles, strict=True))
-    order = list(reversed(found))
-    figure.legend(
-        [found[name] for name in order], order, loc="outside lower center", ncols=4, frameon=False
-    )
+    order = ["accepted", *(label for _, label, *_ in reversed(_PARTS))]
+    legend(figure, [axis], order, loc="outside lower center", ncols=4)
     return figure
 
 

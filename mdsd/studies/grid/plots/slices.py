@@ -35,20 +35,20 @@ class Axis:
         As figures have it.
     of : callable
         Gives the value of a row.
-    order : callable
-        Gives what values are sorted by.
     pick : callable
         Chooses, of sorted values, the one that is shown where another axis is drawn.
     words : callable
         Writes a value for a title.
+    order : callable, optional
+        Gives what values are sorted by; themselves if None.
     """
 
     name: str
     label: str
     of: Callable[[StudyRow], Any]
-    order: Callable[[Any], Any]
     pick: Callable[[Sequence[Any]], Any]
     words: Callable[[Any], str]
+    order: Callable[[Any], Any] | None = None
 
 
 def middle(ordered: Sequence[Any]) -> Any:
@@ -87,7 +87,6 @@ TEMPERATURE = Axis(
     name="temperature",
     label="temperature (0: argmax)",
     of=lambda row: row.temperature,
-    order=lambda temperature: temperature,
     pick=lambda temperatures: min(temperatures, key=lambda temperature: abs(temperature - 1.0)),
     words=lambda temperature: f"temperature {temperature:g}",
 )
@@ -95,7 +94,6 @@ NUM_DRAFTS = Axis(
     name="n",
     label="n (draft tokens per step)",
     of=lambda row: row.num_drafts,
-    order=lambda n: n,
     pick=middle,
     words=lambda n: f"n = {n}",
 )
@@ -216,6 +214,15 @@ def by_draft(rows: Iterable[StudyRow]) -> dict[str, list[StudyRow]]:
     for row in rows:
         found.setdefault(row.draft, []).append(row)
     return {draft: own for draft, own in found.items() if any(map(has_numbers, own))}
+
+
+def verifier_losses(rows: Iterable[StudyRow]) -> dict[tuple[str, str], list[float]]:
+    """List what each verifier stays below the bounds of each draft distribution, where known."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row.lost_to_verifier is not None:
+            found.setdefault((row.draft, row.verifier), []).append(row.lost_to_verifier)
+    return found
 
 
 def set_title(

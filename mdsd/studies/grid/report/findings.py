@@ -8,7 +8,13 @@ from itertools import groupby
 from typing import Any
 
 from mdsd.studies.grid.folder import Study
-from mdsd.studies.grid.plots.slices import TEMPERATURE, model_groups, pinned, values
+from mdsd.studies.grid.plots.slices import (
+    TEMPERATURE,
+    model_groups,
+    pinned,
+    values,
+    verifier_losses,
+)
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import counted
 
@@ -205,11 +211,8 @@ def _replacement(rows: Sequence[StudyRow]) -> str:
 
 def _distances(rows: Sequence[StudyRow]) -> str:
     """Name the pairs that attain their bounds in all cells."""
-    losses: dict[str, list[float]] = {}
-    for row in rows:
-        if row.lost_to_verifier is not None:
-            losses.setdefault(pair(row), []).append(row.lost_to_verifier)
-    near = [name for name, found in losses.items() if max(found) < _NEAR]
+    losses = verifier_losses(rows)
+    near = [" with ".join(names) for names, found in losses.items() if max(found) < _NEAR]
     if not losses:
         return ""
     attain = f"{', '.join(near)} ({len(near)} of {len(losses)} pairs)" if near else "no pair"
