@@ -54,7 +54,8 @@ class Cases:
     positions : int
         How many positions, counted from the first.
     cases : tuple of Case
-        All that follows from it, in the order of the rows.
+        All that follows from it, in the order of the rows: by filter, draft model, temperature,
+        kind of draft, number of drafts.
     """
 
     num_drafts: tuple[int, ...]
@@ -344,36 +345,20 @@ def read_cases(
             f"nothing to compute: {', '.join(map(str, asked))} with num_drafts "
             f"{', '.join(map(str, counts))} on {len(models)} draft model(s): {'; '.join(reasons)}"
         )
-    return Cases(
-        counts,
-        used,
-        chosen,
-        available if positions is None else min(int(positions), available),
-        _cases(tuple(models), chosen, filters, used, counts),
-    )
-
-
-def _cases(
-    models: tuple[str, ...],
-    chosen: tuple[str, ...],
-    filters: Sequence[tuple[Filters, ...]],
-    kinds: Sequence[DraftKind],
-    counts: tuple[int, ...],
-) -> tuple[Case, ...]:
-    """List the cases by filter, draft model, temperature, kind of draft, number of drafts.
-
-    Drafts of several models come last: they have their own, whatever model the others take.
-    """
-    return tuple(
-        Case(kind, models[:n] if kind.one_model_each else of, n, each)
+    # Drafts of several models come last: they have their own, whatever model the others take.
+    joint = tuple(models)
+    cases = tuple(
+        Case(kind, joint[:n] if kind.one_model_each else of, n, each)
         for warm in filters
-        for of in (*((model,) for model in chosen), models)
+        for of in (*((model,) for model in chosen), joint)
         for each in warm
-        for kind in kinds
-        if kind.one_model_each is (of is models)
+        for kind in used
+        if kind.one_model_each is (of is joint)
         for n in counts
         if kind.applies(n, len(of))
     )
+    first = available if positions is None else min(int(positions), available)
+    return Cases(counts, used, chosen, first, cases)
 
 
 def _supporting(case: Case, verifiers: Mapping[str, str | Verifier]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd.filters import CUT_COLUMNS, Filters
 from mdsd.studies.grid.folder import Study
+from mdsd.studies.plots import has_numbers
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import counted, models_name
 
@@ -166,11 +167,6 @@ def _suffixes(names: Iterable[str]) -> list[str]:
             suffix = f"_{short or 'model'}_{count}"
         found.append(suffix)
     return found
-
-
-def has_numbers(row: StudyRow) -> bool:
-    """Tell whether there is anything to draw of a row."""
-    return row.acceptance is not None or row.bound is not None
 
 
 def values(axis: Axis, rows: Iterable[StudyRow]) -> list[Any]:

@@ -47,15 +47,12 @@ _READING = {
 }
 
 _SETTINGS = {
-    "positions": "positions",
     "draft_models": "draft models",
     "drafts": "draft distributions",
     "num_drafts": "n (draft tokens per step)",
-    "temperatures": "temperatures",
-    "verifiers": "verifiers",
     "monte_carlo_paths": "rejection paths of an estimate",
-    "seed": "seed",
 }
+"""Names of settings in the page, where they are others than in the plan."""
 
 
 def study_report(study: Study) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from mdsd.studies.grid.folder import Study
@@ -149,12 +150,10 @@ def _largest_bounds(rows: Sequence[StudyRow]) -> list[str]:
         if len(temperatures) < 2 or len({row.draft for row in chosen}) < 2:
             continue
         spans = []
-        for name, found in groupby(
-            zip(names, temperatures, strict=True), key=lambda entry: entry[0]
-        ):
+        for name, found in groupby(zip(names, temperatures, strict=True), key=itemgetter(0)):
             own = [temperature for _, temperature in found]
-            span = f"{own[0]:g}" if len(own) == 1 else f"{own[0]:g} to {own[-1]:g}"
-            spans.append(f"{name} at {span}")
+            ends = (f"{each:g}" for each in sorted({own[0], own[-1]}))
+            spans.append(f"{name} at {' to '.join(ends)}")
         said.append(
             f"Largest bound by temperature, {', '.join(words)}, {group.title}: {'; '.join(spans)}."
         )
