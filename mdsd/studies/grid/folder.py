@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mdsd._arguments import read_json_object
-from mdsd._files import as_path, new_file, only_writer, path_name
+from mdsd._files import as_path, new_file, only_writer, os_errors, path_name
 from mdsd._version import __version__
 from mdsd.datasets import Source
 from mdsd.errors import InvalidArgumentError
@@ -132,7 +132,7 @@ class StudyFolder:
     def _claim(self, plan: Mapping[str, Any]) -> None:
         """Make the folder one of this study, unless it is, and clear what a kill left in it."""
         path, file = self._path, self._path / _PLAN
-        try:
+        with os_errors(path, "cannot be read: "):
             begun = file.exists()
             foreign = sorted(
                 entry.name for entry in path.iterdir() if not _may_be_here(entry, begun)
@@ -144,10 +144,6 @@ class StudyFolder:
                 for entry in place.glob(".*.tmp")
                 if _TEMPORARY.fullmatch(entry.name)
             ]
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"{path_name(path)}: cannot be read: {error.strerror}"
-            ) from None
         if foreign:
             which = f"but no {_PLAN}" if foreign[0] in _FILES else "which no study wrote"
             raise InvalidArgumentError(
@@ -259,12 +255,8 @@ def _part_name(block: Block) -> str:
 
 
 def _make(folder: Path) -> None:
-    try:
+    with os_errors(folder, "cannot be a folder: "):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"{path_name(folder)}: cannot be a folder: {error.strerror}"
-        ) from None
 
 
 def _may_be_here(entry: Path, begun: bool) -> bool:
@@ -297,12 +289,10 @@ def _plan(source: Source, settings: StudySettings) -> dict[str, Any]:
 
 def _read_plan(path: Path) -> dict[str, Any]:
     file = path / _PLAN
+    with os_errors(path, f"holds no study: {_PLAN}: "):
+        content = file.read_bytes()
     try:
-        plan = json.loads(file.read_bytes())
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"{path_name(path)}: holds no study: {_PLAN}: {error.strerror}"
-        ) from None
+        plan = json.loads(content)
     except (ValueError, RecursionError):  # not JSON, or not even text
         plan = None
     if not _has_shape(plan, _SHAPE) or plan["cells"] < 1:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from mdsd.filters import FILTER_COLUMNS
@@ -75,43 +75,39 @@ def _percent(value: float | None) -> str:
     return NONE if value is None else f"{100.0 * value:.2f}"
 
 
-def _filter(name: str, row: StudyRow) -> str:
-    value = getattr(row, name)
+def _filter(value: float | None) -> str:
     return "all" if value is None else f"{value:g}"
 
 
-_NAMES: tuple[Column, ...] = (
-    ("draft model", lambda row: row.draft_model),
-    ("draft distribution", lambda row: row.draft),
-    ("verifier", lambda row: row.verifier),
+def _columns(write: Callable[[Any], str], attributes: Mapping[str, str]) -> tuple[Column, ...]:
+    """Make columns of attributes of the rows, by their heads."""
+
+    def column(name: str) -> Callable[[Any], str]:
+        return lambda row: write(getattr(row, name))
+
+    return tuple((head, column(name)) for head, name in attributes.items())
+
+
+_NAMES = _columns(
+    str, {"draft model": "draft_model", "draft distribution": "draft", "verifier": "verifier"}
 )
-_POINT: tuple[Column, ...] = (
-    ("n", lambda row: str(row.num_drafts)),
-    *(
-        (name.replace("_", "\N{NON-BREAKING HYPHEN}"), partial(_filter, name))
-        for name in FILTER_COLUMNS
+_POINT = (
+    *_columns(str, {"n": "num_drafts"}),
+    *_columns(
+        _filter, {name.replace("_", "\N{NON-BREAKING HYPHEN}"): name for name in FILTER_COLUMNS}
     ),
 )
-_ACCEPTANCE: tuple[Column, ...] = (
-    ("acceptance", lambda row: as_probability(row.acceptance)),
-    ("s.e.", lambda row: as_probability(row.stderr)),
+_ACCEPTANCE = _columns(as_probability, {"acceptance": "acceptance", "s.e.": "stderr"})
+_BOUND = (
+    *_columns(as_probability, {"bound": "bound", "bound s.e.": "bound_stderr"}),
+    *_columns(_percent, {"share of bound (%)": "share_of_bound"}),
 )
-_BOUND: tuple[Column, ...] = (
-    ("bound", lambda row: as_probability(row.bound)),
-    ("bound s.e.", lambda row: as_probability(row.bound_stderr)),
-    ("share of bound (%)", lambda row: _percent(row.share_of_bound)),
+_QUANTILES = _columns(as_probability, {"10%": "q10", "median": "q50", "90%": "q90"})
+_LOST = _columns(
+    as_points,
+    {f"lost to {part}": f"lost_to_{part}" for part in ("model", "construction", "verifier")},
 )
-_QUANTILES: tuple[Column, ...] = (
-    ("10%", lambda row: as_probability(row.q10)),
-    ("median", lambda row: as_probability(row.q50)),
-    ("90%", lambda row: as_probability(row.q90)),
-)
-_LOST: tuple[Column, ...] = (
-    ("lost to model", lambda row: as_points(row.lost_to_model)),
-    ("lost to construction", lambda row: as_points(row.lost_to_construction)),
-    ("lost to verifier", lambda row: as_points(row.lost_to_verifier)),
-)
-_POSITIONS: tuple[Column, ...] = (("positions", lambda row: str(row.positions)),)
+_POSITIONS = _columns(str, {"positions": "positions"})
 
 
 def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
