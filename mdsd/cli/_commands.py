@@ -5,7 +5,8 @@ Heavy imports stand inside the commands, so that help and version stay quick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from mdsd.datasets import Source
-    from mdsd.studies.cases import Progress
+    from mdsd.studies.cells import Cell
+    from mdsd.studies.means import CellValues
     from mdsd.studies.study_settings import StudySettings
 
 
@@ -42,12 +43,12 @@ def compare(**given: Any) -> None:
 
     DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
     """
-    from mdsd.studies.comparison import run_compare
+    from mdsd.studies.means import compare_rows
     from mdsd.studies.plots import compare_figure
     from mdsd.studies.study_settings import compare_settings
     from mdsd.studies.terminal import compare_report
 
-    _study(compare_settings, run_compare, compare_figure, compare_report, **given)
+    _study(compare_settings, compare_rows, compare_figure, compare_report, **given)
 
 
 @main.command()
@@ -57,12 +58,12 @@ def bound(**given: Any) -> None:
 
     DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
     """
-    from mdsd.studies.bounding import run_bound
+    from mdsd.studies.means import bound_rows
     from mdsd.studies.plots import bound_figure
     from mdsd.studies.study_settings import bound_settings
     from mdsd.studies.terminal import bound_report
 
-    _study(bound_settings, run_bound, bound_figure, bound_report, **given)
+    _study(bound_settings, bound_rows, bound_figure, bound_report, **given)
 
 
 @main.command()
@@ -99,10 +100,8 @@ def study(
             figures = study_figures(found)
             write_files({plot / name: picture(".png", f) for name, f in figures.items()})
 
-    def lay_out() -> RenderableType:
-        return study_table(found.rows, settings.positions)
-
-    deliver(found.rows, {"data": data, **settings.describe()}, lay_out, as_json, None)
+    described = {"data": data, **settings.describe()}
+    deliver(found.rows, described, lambda: study_table(found.rows, settings.positions), as_json)
 
 
 @main.command()
@@ -126,10 +125,8 @@ def interval(log: Path, output: Path | None, as_json: bool, **given: Any) -> Non
     with progress_bar("positions") as progress:
         rows = run_interval(found, settings, progress)
 
-    def lay_out() -> RenderableType:
-        return interval_report(rows, settings.positions)
-
-    deliver(rows, {"data": str(log), **settings.describe()}, lay_out, as_json, output)
+    described = {"data": str(log), **settings.describe()}
+    deliver(rows, described, lambda: interval_report(rows, settings.positions), as_json, output)
 
 
 @main.command()
@@ -268,10 +265,8 @@ def plan_tree(
             measured = rates.measured_acceptance(source, settings, progress)
         found = planned_tree(measured, limits)
 
-    def lay_out() -> RenderableType:
-        return plan_report(found)
-
     picture = drawn(plot, lambda: plan_figure(found))
+    lay_out = partial(plan_report, found)
     deliver(found.rows, described, lay_out, as_json, output, picture, **found.summary)
 
 
@@ -316,7 +311,7 @@ _LISTS = ("draft", "draft_model", "verifier", "temperature")
 
 def _study(
     check: Callable[..., StudySettings],
-    run: Callable[[Source, StudySettings, Progress | None], Any],
+    average: Callable[[Cell, CellValues, Mapping[str, Any]], list[Any]],
     draw: Callable[[Any], Figure],
     lay_out: Callable[[Any, int], RenderableType],
     *,
@@ -328,15 +323,13 @@ def _study(
 ) -> None:
     """Check everything, compute, write the files, and only then print."""
     from mdsd.datasets import open_source
+    from mdsd.studies.means import all_rows
 
     check_files(output, plot)
     source = open_source(data)
     settings = check(source, **renamed(given, plural=_LISTS))
     described = {"data": data, **settings.describe()}
     with progress_bar("positions") as progress:
-        rows = run(source, settings, progress)
-
-    def report() -> RenderableType:
-        return lay_out(rows, settings.positions)
-
-    deliver(rows, described, report, as_json, output, drawn(plot, lambda: draw(rows)))
+        rows = all_rows(average, source, settings, progress)
+    picture = drawn(plot, lambda: draw(rows))
+    deliver(rows, described, partial(lay_out, rows, settings.positions), as_json, output, picture)

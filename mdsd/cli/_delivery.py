@@ -41,7 +41,7 @@ def deliver(
     described: Mapping[str, Any],
     lay_out: Callable[[], RenderableType],
     as_json: bool,
-    output: Path | None,
+    output: Path | None = None,
     more_files: Mapping[Path, bytes] = MappingProxyType({}),
     **more: Any,
 ) -> None:

@@ -10,6 +10,7 @@ from mdsd._arguments import shown
 from mdsd.drafts import (
     Draft,
     DraftDistribution,
+    DraftKind,
     GreedyDraft,
     IndependentDrafts,
     WithoutReplacement,
@@ -142,7 +143,7 @@ def acceptance_interval(
     kind = read_kind(draft)
     ends = _ENDS.get(kind.draft_type)
     if ends is None:
-        names = ", ".join(draft_type.name for draft_type in _ENDS)
+        names = ", ".join(map(str, interval_kinds()))
         raise UnsupportedError(
             f"draft is {kind.label!r}, which has no interval; those with one: {names}"
         )
@@ -167,6 +168,17 @@ _ENDS: dict[type[DraftDistribution], _Ends] = {
     GreedyDraft: lambda p, qs, n: ends_greedy(p, qs[0], n),
 }
 """What is known of each draft distribution when parts of its output distributions are not."""
+
+
+def interval_kinds() -> tuple[DraftKind, ...]:
+    """List the kinds of drafts for which there is an interval.
+
+    Examples
+    --------
+    >>> [str(kind) for kind in interval_kinds()]
+    ['with_replacement', 'without_replacement', 'independent', 'greedy']
+    """
+    return tuple(draft_type.kind() for draft_type in _ENDS)
 
 
 def _read_drafts(target: KnownProbs, draft_logprobs: Any, num_drafts: int) -> list[KnownProbs]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
-from mdsd.datasets import Dataset, Source
+from mdsd.datasets import Dataset
 from mdsd.drafts import Draft
 from mdsd.filters import CutOptions
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.means import all_rows, bound_rows
 from mdsd.studies.study_rows import BoundRow
-from mdsd.studies.study_settings import StudySettings, bound_settings, open_dataset
+from mdsd.studies.study_settings import bound_settings, open_dataset
 
 
 def bound(
@@ -71,24 +71,4 @@ def bound(
         positions=positions,
         **filters,
     )
-    return run_bound(source, settings, progress)
-
-
-def run_bound(
-    source: Source, settings: StudySettings, progress: Progress | None = None
-) -> tuple[BoundRow, ...]:
-    """Compute bounds as settings that were checked before say.
-
-    Parameters
-    ----------
-    source : Source
-    settings : StudySettings
-        From `bound_settings`.
-    progress : callable, optional
-        Called with (steps done, all steps).
-
-    Returns
-    -------
-    tuple of BoundRow
-    """
     return all_rows(bound_rows, source, settings, progress)

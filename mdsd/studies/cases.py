@@ -58,10 +58,12 @@ class Steps:
         All steps.
     progress : callable or None
         Called with (steps done, all steps) at each.
+    done : int, default 0
+        Those that were done before.
     """
 
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._done, self._total = 0, total
+    def __init__(self, total: int, progress: Progress | None, done: int = 0) -> None:
+        self._done, self._total = done, total
         self._progress = progress
 
     def __call__(self, count: int = 1) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
-from mdsd.datasets import Dataset, Source
+from mdsd.datasets import Dataset
 from mdsd.drafts import Draft
 from mdsd.filters import CutOptions
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.means import all_rows, compare_rows
 from mdsd.studies.study_rows import CompareRow
-from mdsd.studies.study_settings import StudySettings, compare_settings, open_dataset
+from mdsd.studies.study_settings import compare_settings, open_dataset
 from mdsd.verifiers import Verifier
 
 
@@ -88,24 +88,4 @@ def compare(
         seed=seed,
         **filters,
     )
-    return run_compare(source, settings, progress)
-
-
-def run_compare(
-    source: Source, settings: StudySettings, progress: Progress | None = None
-) -> tuple[CompareRow, ...]:
-    """Compare verifiers as settings that were checked before say.
-
-    Parameters
-    ----------
-    source : Source
-    settings : StudySettings
-        From `compare_settings`.
-    progress : callable, optional
-        Called with (steps done, all steps).
-
-    Returns
-    -------
-    tuple of CompareRow
-    """
     return all_rows(compare_rows, source, settings, progress)

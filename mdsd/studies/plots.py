@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from mdsd.studies.study_rows import BoundRow, CompareRow, StudiedRow
+from mdsd.studies.study_rows import BoundRow, CompareRow, StudiedRow, StudyRow
 from mdsd.studies.terminal import titled_groups
 from mdsd.verifiers import verifier_names
 
@@ -45,7 +45,9 @@ def compare_figure(rows: Sequence[CompareRow]) -> Figure:
         for draft in dict.fromkeys(row.draft for row in group)
     ]
     # A panel without a number says nothing, unless it is the only one.
-    panels = [(title, panel) for title, panel in panels if _has_numbers(panel)] or panels[:1]
+    panels = [(title, panel) for title, panel in panels if any(map(has_numbers, panel))] or panels[
+        :1
+    ]
     names = stable_names(row.verifier for row in rows)
     with mpl.rc_context(STYLE):
         figure, axes = panel_grid(len(panels))
@@ -102,8 +104,9 @@ def _set_title(figure: Figure, what: str, rows: Sequence[StudiedRow]) -> None:
     figure.suptitle(f"{what}\n{fill(of, int(figure.get_size_inches()[0] * 12))}", fontsize=9)
 
 
-def _has_numbers(rows: Sequence[CompareRow]) -> bool:
-    return any(row.acceptance is not None or row.bound is not None for row in rows)
+def has_numbers(row: CompareRow | StudyRow) -> bool:
+    """Tell whether there is anything to draw of a row."""
+    return row.acceptance is not None or row.bound is not None
 
 
 def _panel_title(draft: str, group: str) -> str:
@@ -222,8 +225,8 @@ def _say_nothing(axis: Axes) -> None:
     axis.text(0.5, 0.5, "not computed", ha="center", transform=axis.transAxes, color="0.4")
 
 
-def legend(figure: Figure, axes: Sequence[Axes], order: Sequence[str]) -> None:
-    """Explain everything drawn once, beside the panels."""
+def legend(figure: Figure, axes: Sequence[Axes], order: Sequence[str], **place: Any) -> None:
+    """Explain everything drawn once, beside the panels unless another place is given."""
     entries: dict[str, Any] = {}
     for axis in axes:
         found, labels = axis.get_legend_handles_labels()
@@ -231,4 +234,4 @@ def legend(figure: Figure, axes: Sequence[Axes], order: Sequence[str]) -> None:
     drawn = [label for label in order if label in entries]
     if drawn:
         handles = [entries[label] for label in drawn]
-        figure.legend(handles, drawn, loc="outside right upper", frameon=False)
+        figure.legend(handles, drawn, frameon=False, **{"loc": "outside right upper", **place})

@@ -49,7 +49,25 @@ class Row:
 
 
 @dataclass(frozen=True)
-class StudiedRow(Filtered, Row):
+class AveragedRow(Row):
+    """A row of means over positions, for one draft distribution.
+
+    Attributes
+    ----------
+    missing : tuple of Missing
+        Why numbers are None although there were positions.
+    joint : bool
+        Whether each draft has a model of its own.
+    """
+
+    missing: tuple[Missing, ...] = field(
+        default=(), kw_only=True, repr=False, metadata={"column": False}
+    )
+    joint: bool = field(default=False, kw_only=True, repr=False, metadata={"column": False})
+
+
+@dataclass(frozen=True)
+class StudiedRow(Filtered, AveragedRow):
     """What the rows of all studies over positions say of what they are about.
 
     Attributes
@@ -95,10 +113,8 @@ class CompareRow(StudiedRow):
         `acceptance` over `bound`.
     positions : int
         Positions averaged over: those at which n tokens can be drafted.
-    missing : tuple of Missing
-        Why numbers are None although there were positions.
-    joint : bool
-        Whether each draft has a model of its own.
+    missing, joint
+        As in `AveragedRow`.
     """
 
     verifier: str
@@ -108,8 +124,6 @@ class CompareRow(StudiedRow):
     bound_stderr: float | None
     share_of_bound: float | None
     positions: int
-    missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
-    joint: bool = field(default=False, repr=False, metadata={"column": False})
 
 
 @dataclass(frozen=True)
@@ -130,10 +144,8 @@ class BoundRow(StudiedRow):
         Positions averaged over: those at which n tokens can be drafted.
     values : tuple of float
         alpha* at each of these positions; empty where it was not computed.
-    missing : tuple of Missing
-        Why numbers are None although there were positions.
-    joint : bool
-        Whether each draft has a model of its own.
+    missing, joint
+        As in `AveragedRow`.
     """
 
     bound: float | None
@@ -143,8 +155,6 @@ class BoundRow(StudiedRow):
     q90: float | None
     positions: int
     values: tuple[float, ...] = field(default=(), repr=False, metadata={"column": False})
-    missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
-    joint: bool = field(default=False, repr=False, metadata={"column": False})
 
 
 @dataclass(frozen=True)
@@ -177,10 +187,8 @@ class StudyRow(StudiedRow):
         `bound` minus `acceptance`. The three add up to 1 minus `acceptance`.
     positions : int
         Positions averaged over: those at which n tokens can be drafted.
-    missing : tuple of Missing
-        Why numbers are None although there were positions.
-    joint : bool
-        Whether each draft has a model of its own.
+    missing, joint
+        As in `AveragedRow`.
     """
 
     verifier: str
@@ -197,8 +205,6 @@ class StudyRow(StudiedRow):
     lost_to_construction: float | None
     lost_to_verifier: float | None
     positions: int
-    missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
-    joint: bool = field(default=False, repr=False, metadata={"column": False})
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
@@ -54,7 +54,8 @@ class Cases:
     positions : int
         How many positions, counted from the first.
     cases : tuple of Case
-        All that follows from it, in the order of the rows.
+        All that follows from it, in the order of the rows: by filter, draft model, temperature,
+        kind of draft, number of drafts.
     """
 
     num_drafts: tuple[int, ...]
@@ -344,44 +345,20 @@ def read_cases(
             f"nothing to compute: {', '.join(map(str, asked))} with num_drafts "
             f"{', '.join(map(str, counts))} on {len(models)} draft model(s): {'; '.join(reasons)}"
         )
-    return Cases(
-        counts,
-        used,
-        chosen,
-        available if positions is None else min(int(positions), available),
-        _cases(tuple(models), chosen, filters, used, counts),
+    # Drafts of several models come last: they have their own, whatever model the others take.
+    joint = tuple(models)
+    cases = tuple(
+        Case(kind, joint[:n] if kind.one_model_each else of, n, each)
+        for warm in filters
+        for of in (*((model,) for model in chosen), joint)
+        for each in warm
+        for kind in used
+        if kind.one_model_each is (of is joint)
+        for n in counts
+        if kind.applies(n, len(of))
     )
-
-
-def _cases(
-    models: tuple[str, ...],
-    chosen: tuple[str, ...],
-    filters: Sequence[tuple[Filters, ...]],
-    kinds: Sequence[DraftKind],
-    counts: tuple[int, ...],
-) -> tuple[Case, ...]:
-    """List the cases by filter, draft model, temperature, kind of draft, number of drafts.
-
-    Drafts of several models come last: they have their own, whatever model the others take.
-    """
-    found = []
-    for warm in filters:
-        found += [
-            Case(kind, (model,), n, each)
-            for model in chosen
-            for each in warm
-            for kind in kinds
-            for n in counts
-            if not kind.one_model_each and kind.applies(n, 1)
-        ]
-        found += [
-            Case(kind, models[:n], n, each)
-            for each in warm
-            for kind in kinds
-            for n in counts
-            if kind.one_model_each and kind.applies(n, len(models))
-        ]
-    return tuple(found)
+    first = available if positions is None else min(int(positions), available)
+    return Cases(counts, used, chosen, first, cases)
 
 
 def _supporting(case: Case, verifiers: Mapping[str, str | Verifier]) -> tuple[str, ...]:
@@ -416,15 +393,14 @@ def _read_verifiers(
     """Check a list of verifiers, and give them by name."""
     if verifiers is None:
         return {name: name for name in verifier_names()}
-    chosen: dict[str, str | Verifier] = {}
-    for verifier in listed("verifiers", verifiers):
-        if not isinstance(verifier, Verifier):
-            get_verifier(verifier)  # refuses an unknown name
-        _add(
-            "verifiers", chosen, verifier if isinstance(verifier, str) else verifier.name, verifier
-        )
-    _distinct("verifiers", list(chosen))
-    return chosen
+    return _by_label("verifiers", listed("verifiers", verifiers), _verifier_name)
+
+
+def _verifier_name(verifier: str | Verifier) -> str:
+    if isinstance(verifier, Verifier):
+        return verifier.name
+    get_verifier(verifier)  # refuses an unknown name
+    return verifier
 
 
 def read_kinds(drafts: Iterable[Draft] | None) -> tuple[DraftKind, ...]:
@@ -437,19 +413,21 @@ def read_kinds(drafts: Iterable[Draft] | None) -> tuple[DraftKind, ...]:
     """
     if drafts is None:
         return default_kinds()
-    chosen: dict[str, DraftKind] = {}
-    for draft in listed("drafts", drafts):
-        kind = read_kind(draft)
-        _add("drafts", chosen, kind.label, kind)
-    return _distinct("drafts", list(chosen.values()))
+    kinds = map(read_kind, listed("drafts", drafts))
+    return tuple(_by_label("drafts", kinds, lambda kind: kind.label).values())
 
 
-def _add(name: str, chosen: dict[str, T], label: str, each: T) -> None:
-    """Add one of a list by its label, which no other may have."""
-    if chosen.setdefault(label, each) is not each and chosen[label] != each:
-        raise InvalidArgumentError(
-            f"{name} holds two of the name {label!r}; set another `name` on one of them"
-        )
+def _by_label(name: str, given: Iterable[T], label_of: Callable[[T], str]) -> dict[str, T]:
+    """Arrange a list by labels, of which no two others may share one."""
+    chosen: dict[str, T] = {}
+    for each in given:
+        label = label_of(each)
+        if chosen.setdefault(label, each) is not each and chosen[label] != each:
+            raise InvalidArgumentError(
+                f"{name} holds two of the name {label!r}; set another `name` on one of them"
+            )
+    _distinct(name, list(chosen))
+    return chosen
 
 
 def read_names(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from textwrap import fill
 from typing import Any, Protocol, TypeVar
@@ -20,6 +21,9 @@ AnyRow = TypeVar("AnyRow", CompareRow, BoundRow, StudyRow)
 
 NONE = "\N{EN DASH}"
 """What stands in a table for a number that there is not."""
+
+Columns = Mapping[str, Callable[[Any], str | Text]]
+"""What writes the cells of a row, by the heads of the columns."""
 
 _NOT_YET = Text("not yet", style="dim")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -66,21 +70,17 @@ def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType
     positions : int
         Positions of the study; rows averaged over fewer are listed below the tables.
     """
-    parts: list[RenderableType] = []
-    for title, group in headed_groups(rows):
-        table = plain_table("draft distribution", "n", "bound", "verifier", "acceptance", "share")
-        for section in sections(group):
-            first = section[0]
-            bound = as_mean(first.positions, first.bound, first.bound_stderr)
-            for row in section:
-                head = (row.draft, str(row.num_drafts), bound) if row is first else ("", "", "")
-                share = "" if row.share_of_bound is None else f"{100 * row.share_of_bound:.1f}%"
-                acceptance = as_mean(row.positions, row.acceptance, row.stderr)
-                table.add_row(*head, row.verifier, acceptance, share)
-            table.add_section()
-        parts += [title, table, ""]
+    columns: Columns = {
+        "draft distribution": lambda row: row.draft,
+        "n": lambda row: str(row.num_drafts),
+        "bound": lambda row: as_mean(row.positions, row.bound, row.bound_stderr),
+        "verifier": lambda row: row.verifier,
+        "acceptance": lambda row: as_mean(row.positions, row.acceptance, row.stderr),
+        "share": lambda row: "" if row.share_of_bound is None else f"{row.share_of_bound:.1%}",
+    }
     legend = "Means over {} ± standard error; share: acceptance / bound."
-    return Group(*parts, *notes(rows, positions, legend))
+    tables = sectioned(headed_groups(rows), columns, shared=3)
+    return Group(*tables, *notes(rows, positions, legend))
 
 
 def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
@@ -92,19 +92,19 @@ def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
     positions : int
         Positions of the study; rows averaged over fewer are listed below the tables.
     """
-    parts: list[RenderableType] = []
-    for title, group in headed_groups(rows):
-        table = plain_table("draft distribution", "n", "bound", "q10", "q50", "q90")
-        for _, section in groupby(group, key=lambda row: row.draft):
-            for index, row in enumerate(section):
-                quantiles = ["" if q is None else f"{q:.4f}" for q in (row.q10, row.q50, row.q90)]
-                bound = as_mean(row.positions, row.bound, row.bound_stderr)
-                name = row.draft if index == 0 else ""
-                table.add_row(name, str(row.num_drafts), bound, *quantiles)
-            table.add_section()
-        parts += [title, table, ""]
+    columns: Columns = {
+        "draft distribution": lambda row: row.draft,
+        "n": lambda row: str(row.num_drafts),
+        "bound": lambda row: as_mean(row.positions, row.bound, row.bound_stderr),
+        **{name: partial(_quantile, name) for name in ("q10", "q50", "q90")},
+    }
     legend = "Means over {} ± standard error; quantiles over positions."
-    return Group(*parts, *notes(rows, positions, legend))
+    tables = sectioned(headed_groups(rows), columns, shared=1)
+    return Group(*tables, *notes(rows, positions, legend))
+
+
+def _quantile(name: str, row: BoundRow) -> str:
+    return "" if getattr(row, name) is None else as_probability(getattr(row, name))
 
 
 def verifiers_report() -> RenderableType:
@@ -171,9 +171,30 @@ def models_name(rows: Sequence[_OfModels]) -> str:
     return f"{rows[0].draft}, the first n of {most.replace('+', ', ')}"
 
 
-def sections(rows: Sequence[AnyRow]) -> list[list[AnyRow]]:
-    """Split the rows of a table into those that share draft distribution and number of drafts."""
-    return [list(group) for _, group in groupby(rows, key=lambda row: (row.draft, row.num_drafts))]
+def sectioned(
+    groups: Iterable[tuple[RenderableType, Sequence[Any]]], columns: Columns, shared: int
+) -> list[RenderableType]:
+    """Lay out a table for each group of rows.
+
+    Parameters
+    ----------
+    groups : iterable of (heading, sequence of rows)
+    columns : mapping of str to callable
+        What writes the cell of a row, by the heads of the columns.
+    shared : int
+        Rows that agree in so many first columns are a section, which has them in its first line
+        only.
+    """
+    parts: list[RenderableType] = []
+    for heading, group in groups:
+        table = plain_table(*columns)
+        cells = ([write(row) for write in columns.values()] for row in group)
+        for first, section in groupby(cells, key=lambda line: line[:shared]):
+            for index, line in enumerate(section):
+                table.add_row(*([""] * shared if index else first), *line[shared:])
+            table.add_section()
+        parts += [heading, table, ""]
+    return parts
 
 
 def plain_table(*names: str) -> Table:

@@ -239,16 +239,7 @@ class _Drafted:
     def rates(self, name: str, rows: IntArray) -> FloatArray:
         """Compute what a verifier attains at some positions."""
         if not self._compiled:
-            made = (
-                self._settings.verifier(name, self._tolerance, int(self._seeds[row]))
-                for row in rows
-            )
-            return np.array(
-                [
-                    verifier.plan(*self._at(row)).acceptance_rate
-                    for verifier, row in zip(made, rows, strict=True)
-                ]
-            )
+            return np.array([self._rate(name, row) for row in rows])
         found: FloatArray = acceptance_rates(
             self._target[rows],
             self._probs[rows],
@@ -259,11 +250,15 @@ class _Drafted:
         )
         return found
 
+    def _rate(self, name: str, row: int) -> float:
+        verifier = self._settings.verifier(name, self._tolerance, int(self._seeds[row]))
+        return verifier.plan(*self._at(row)).acceptance_rate
+
     def _at(self, row: int) -> tuple[FloatArray, DraftDistribution]:
         """Give target and draft at one position, the same ones for all that is asked of it."""
         if self._made is None or self._made[0] != row:
-            # Padding, and tokens that no side has, change nothing but the size; of a law that is
-            # not known here they may be a part.
+            # Padding, and tokens that no side has, change nothing but the size; of a
+            # distribution that is not known here they may be a part.
             known = self._kind.draft_type.declared
             kept = self._live(row) if known else np.ones(self._target.shape[1], dtype=np.bool_)
             draft = self._kind.make(self._probs[row][..., kept], self._num_drafts)

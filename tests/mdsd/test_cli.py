@@ -435,7 +435,7 @@ def test_bad_options_are_one_line(folder, arguments, words):
 def test_nothing_is_computed_or_written_if_one_file_cannot_be(small, folder, monkeypatch, option):
     if option.endswith("/"):
         Path("out.csv").mkdir()
-    monkeypatch.setattr("mdsd.studies.comparison.run_compare", lambda *_: pytest.fail("computed"))
+    monkeypatch.setattr("mdsd.studies.means.all_rows", lambda *_: pytest.fail("computed"))
     before = sorted(folder.iterdir())
     assert_refused(call(f"mdsd compare data.npz {option}"), "cannot be written")
     assert sorted(folder.iterdir()) == before
@@ -446,7 +446,7 @@ def test_an_error_while_computing_keeps_the_old_file(small, folder, monkeypatch)
         raise mdsd.SolverError("lp", "out\nof luck")
 
     Path("out.csv").write_text("old")
-    monkeypatch.setattr("mdsd.studies.comparison.run_compare", fail)
+    monkeypatch.setattr("mdsd.studies.means.all_rows", fail)
     assert_refused(call("mdsd compare data.npz --output out.csv"), "out of luck")
     assert Path("out.csv").read_text() == "old"
     assert sorted(path.name for path in folder.iterdir()) == ["data.npz", "out.csv"]
@@ -547,7 +547,7 @@ def test_what_stops_a_study_is_one_line(monkeypatch, small, error, code, message
     def stop(*arguments):
         raise error
 
-    monkeypatch.setattr("mdsd.studies.bounding.run_bound", stop)
+    monkeypatch.setattr("mdsd.studies.means.all_rows", stop)
     result = call("mdsd bound data.npz")
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr == f"mdsd: {message}\n"
@@ -590,9 +590,9 @@ def test_long_names_stay_whole():
 def test_interrupt_is_one_line():
     # The signal arrives while the child is in the study: it sends it to itself from there.
     code = (
-        "import os, signal, mdsd.studies.bounding as module\n"
+        "import os, signal, mdsd.studies.means as module\n"
         "from mdsd.cli import main\n"
-        "module.run_bound = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+        "module.all_rows = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
         "main(['bound'])"
     )
     done = subprocess.run(

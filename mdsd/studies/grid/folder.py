@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mdsd._arguments import read_json_object
-from mdsd._files import as_path, new_file, only_writer, path_name
+from mdsd._files import as_path, new_file, only_writer, os_errors, path_name
 from mdsd._version import __version__
 from mdsd.datasets import Source
 from mdsd.errors import InvalidArgumentError
@@ -100,9 +100,9 @@ class StudyFolder:
         InvalidArgumentError
             If a file cannot be written, or one of the other blocks cannot be read.
         """
-        part = self._part(number, block)
-        _make(part.parent)
-        write_cell(part, self._cells[number], [values])
+        folder = self._parts(number)
+        _make(folder)
+        write_cell(folder / _part_name(block), self._cells[number], [values])
         self._left[number].discard(block)
         if not self._left[number]:
             self._join(number)
@@ -132,7 +132,7 @@ class StudyFolder:
     def _claim(self, plan: Mapping[str, Any]) -> None:
         """Make the folder one of this study, unless it is, and clear what a kill left in it."""
         path, file = self._path, self._path / _PLAN
-        try:
+        with os_errors(path, "cannot be read: "):
             begun = file.exists()
             foreign = sorted(
                 entry.name for entry in path.iterdir() if not _may_be_here(entry, begun)
@@ -144,10 +144,6 @@ class StudyFolder:
                 for entry in place.glob(".*.tmp")
                 if _TEMPORARY.fullmatch(entry.name)
             ]
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"{path_name(path)}: cannot be read: {error.strerror}"
-            ) from None
         if foreign:
             which = f"but no {_PLAN}" if foreign[0] in _FILES else "which no study wrote"
             raise InvalidArgumentError(
@@ -164,7 +160,7 @@ class StudyFolder:
 
     def _blocks_left(self, number: int) -> set[Block]:
         """Find the blocks of a cell that are not here."""
-        if self._cell(number).exists():
+        if _cell_path(self._path, number).exists():
             return set()
         try:
             here = set(os.listdir(self._parts(number)))
@@ -174,7 +170,7 @@ class StudyFolder:
 
     def _join(self, number: int) -> None:
         """Write a cell of which all blocks are here, unless it is written, and remove them."""
-        cell, folder = self._cell(number), self._parts(number)
+        cell, folder = _cell_path(self._path, number), self._parts(number)
         parts = [folder / _part_name(block) for block in self._blocks]
         if not cell.exists():
             _make(cell.parent)
@@ -188,14 +184,8 @@ class StudyFolder:
             with suppress(OSError):  # not empty yet, or gone
                 emptied.rmdir()
 
-    def _cell(self, number: int) -> Path:
-        return _cell_path(self._path, number)
-
     def _parts(self, number: int) -> Path:
         return self._path / "parts" / f"{number:04d}"
-
-    def _part(self, number: int, block: Block) -> Path:
-        return self._parts(number) / _part_name(block)
 
 
 @contextmanager
@@ -265,12 +255,8 @@ def _part_name(block: Block) -> str:
 
 
 def _make(folder: Path) -> None:
-    try:
+    with os_errors(folder, "cannot be a folder: "):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"{path_name(folder)}: cannot be a folder: {error.strerror}"
-        ) from None
 
 
 def _may_be_here(entry: Path, begun: bool) -> bool:
@@ -303,38 +289,32 @@ def _plan(source: Source, settings: StudySettings) -> dict[str, Any]:
 
 def _read_plan(path: Path) -> dict[str, Any]:
     file = path / _PLAN
+    with os_errors(path, f"holds no study: {_PLAN}: "):
+        content = file.read_bytes()
     try:
-        plan = json.loads(file.read_bytes())
-    except OSError as error:
-        raise InvalidArgumentError(
-            f"{path_name(path)}: holds no study: {_PLAN}: {error.strerror}"
-        ) from None
+        plan = json.loads(content)
     except (ValueError, RecursionError):  # not JSON, or not even text
         plan = None
-    if not _is_plan(plan):
+    if not _has_shape(plan, _SHAPE) or plan["cells"] < 1:
         raise InvalidArgumentError(f"{path_name(file)}: is not what a study writes")
     return dict(plan)
 
 
-def _is_plan(plan: Any) -> bool:
-    """Tell what `_plan` makes, as far as anyone reads it, from other JSON."""
-    if not isinstance(plan, dict) or any(
-        not isinstance(plan.get(part), dict) for part in ("data", "settings", "libraries")
-    ):
-        return False
-    cells, data = plan.get("cells"), plan["data"]
-    return (
-        isinstance(plan.get("version"), str)
-        and isinstance(cells, int)
-        and cells > 0
-        and isinstance(data.get("name"), str)
-        and isinstance(data.get("fingerprint"), str)
-        and isinstance(data.get("positions"), int)
-        and isinstance(data.get("provenance"), dict)
-        and isinstance(plan["settings"].get("positions"), int)
-        and isinstance(plan["settings"].get("seed"), int)
-        and all(isinstance(plan["settings"].get(name), list) for name in CUT_COLUMNS)
-    )
+_SHAPE = {
+    "version": str,
+    "data": {"name": str, "fingerprint": str, "positions": int, "provenance": {}},
+    "settings": {"positions": int, "seed": int, **dict.fromkeys(CUT_COLUMNS, list)},
+    "cells": int,
+    "libraries": {},
+}
+"""What `_plan` makes, as far as anyone reads it."""
+
+
+def _has_shape(found: Any, shape: Any) -> bool:
+    """Tell JSON of a type, or objects that have at least the entries of another, from the rest."""
+    if isinstance(shape, type):
+        return isinstance(found, shape)
+    return isinstance(found, dict) and all(_has_shape(found.get(k), shape[k]) for k in shape)
 
 
 def _check_same(path: Path, plan: Mapping[str, Any]) -> None:

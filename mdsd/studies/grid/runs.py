@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Unpack
@@ -14,7 +14,7 @@ from mdsd._files import as_path
 from mdsd.datasets import Dataset, Source, open_source
 from mdsd.drafts import Draft
 from mdsd.filters import FilterAxes
-from mdsd.studies.cases import Progress, check_progress
+from mdsd.studies.cases import Progress, Steps, check_progress
 from mdsd.studies.grid.folder import Block, Study, opened_study
 from mdsd.studies.grid.workers import check_workers, run_tasks
 from mdsd.studies.study_rows import StudyRow
@@ -148,32 +148,25 @@ def run_study(
         As `study`.
     """
     processes = check_workers(workers, scheduler)
-    run = _Runner(source, settings)
+    run = partial(_run, source, settings)
     with opened_study(output, source, settings) as folder:
         tasks = folder.tasks()
-        done = folder.num_tasks - len(tasks)
+        step = Steps(folder.num_tasks, progress, folder.num_tasks - len(tasks))
         # Closed at once where the study ends early: its processes and warnings end with it.
         with closing(run_tasks(run, tasks, processes, scheduler)) as results:
             for number, block, values in results:
                 folder.keep(number, block, values)
-                done += 1
-                if progress is not None:
-                    progress(done, folder.num_tasks)
+                step()
         return folder.finish()
 
 
-@dataclass(frozen=True)
-class _Runner:
-    """Computes a task; what it carries goes to other processes with it."""
-
-    source: Source
-    settings: StudySettings
-
-    def __call__(self, task: tuple[int, Block]) -> tuple[int, Block, BlockValues]:
-        number, block = task
-        cell, data = self.settings.cells[number], self.source.read(*block)
-        filtered = FilteredBlock(data, cell.filters)
-        return number, block, block_values(filtered, block[0], cell, self.settings)
+def _run(
+    source: Source, settings: StudySettings, task: tuple[int, Block]
+) -> tuple[int, Block, BlockValues]:
+    number, block = task
+    cell, data = settings.cells[number], source.read(*block)
+    filtered = FilteredBlock(data, cell.filters)
+    return number, block, block_values(filtered, block[0], cell, settings)
 
 
 @contextmanager

@@ -8,12 +8,12 @@ from rich.console import Group, RenderableType
 
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import (
+    Columns,
     as_points,
     as_probability,
     headed_groups,
     notes,
-    plain_table,
-    sections,
+    sectioned,
 )
 
 _LEGEND = (
@@ -32,23 +32,15 @@ def study_table(rows: Sequence[StudyRow], positions: int) -> RenderableType:
     positions : int
         Positions of the study; rows averaged over fewer are listed below the tables.
     """
-    parts: list[RenderableType] = []
-    for title, group in headed_groups(rows):
-        lost = ("model", "constr.", "verif.")
-        table = plain_table("draft distribution", "n", "bound", "verifier", "acceptance", *lost)
-        for section in sections(group):
-            for row in section:
-                first = row is section[0]
-                table.add_row(
-                    row.draft if first else "",
-                    str(row.num_drafts) if first else "",
-                    as_probability(row.bound) if first else "",
-                    row.verifier,
-                    as_probability(row.acceptance),
-                    as_points(row.lost_to_model),
-                    as_points(row.lost_to_construction),
-                    as_points(row.lost_to_verifier),
-                )
-            table.add_section()
-        parts += [title, table, ""]
-    return Group(*parts, *notes(rows, positions, _LEGEND))
+    columns: Columns = {
+        "draft distribution": lambda row: row.draft,
+        "n": lambda row: str(row.num_drafts),
+        "bound": lambda row: as_probability(row.bound),
+        "verifier": lambda row: row.verifier,
+        "acceptance": lambda row: as_probability(row.acceptance),
+        "model": lambda row: as_points(row.lost_to_model),
+        "constr.": lambda row: as_points(row.lost_to_construction),
+        "verif.": lambda row: as_points(row.lost_to_verifier),
+    }
+    tables = sectioned(headed_groups(rows), columns, shared=3)
+    return Group(*tables, *notes(rows, positions, _LEGEND))

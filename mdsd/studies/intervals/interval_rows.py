@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from mdsd.studies.study_rows import Missing, Row
+from mdsd.studies.study_rows import AveragedRow
 
 
 @dataclass(frozen=True)
-class IntervalRow(Row):
+class IntervalRow(AveragedRow):
     """What is known of the acceptance bound of one draft distribution over the positions of a log.
 
     Attributes
@@ -31,10 +31,8 @@ class IntervalRow(Row):
         independent.
     positions : int
         Positions averaged over: those at which n tokens can be drafted.
-    missing : tuple of Missing
-        Why numbers are None although there were positions.
-    joint : bool
-        Whether each draft has a model of its own.
+    missing, joint
+        As in `AveragedRow`.
     """
 
     draft_model: str
@@ -48,5 +46,3 @@ class IntervalRow(Row):
     known_target_mass: float | None
     known_draft_mass: float | None
     positions: int
-    missing: tuple[Missing, ...] = field(default=(), repr=False, metadata={"column": False})
-    joint: bool = field(default=False, repr=False, metadata={"column": False})

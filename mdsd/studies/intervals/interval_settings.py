@@ -9,7 +9,7 @@ from mdsd._arguments import check_type
 from mdsd.datasets import TopLogprobs
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
-from mdsd.intervals.interval import _ENDS
+from mdsd.intervals.interval import interval_kinds
 from mdsd.studies.study_settings import Cases, read_cases, read_kinds
 
 
@@ -28,7 +28,7 @@ def interval_settings(
         If an option is out of range, a name is not known, or nothing is left to compute.
     """
     check_type("log", log, TopLogprobs)
-    known = tuple(draft_type.kind() for draft_type in _ENDS)
+    known = interval_kinds()
     chosen = known if drafts is None else read_kinds(drafts)
     for kind in chosen:
         if kind not in known:

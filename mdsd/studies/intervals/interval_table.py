@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from mdsd.studies.intervals.interval_rows import IntervalRow
-from mdsd.studies.terminal import Paragraph, as_mean, counted, models_name, plain_table
+from mdsd.studies.terminal import Columns, Paragraph, as_mean, counted, models_name, sectioned
 
 
 def interval_report(rows: Sequence[IntervalRow], positions: int) -> RenderableType:
@@ -21,26 +20,25 @@ def interval_report(rows: Sequence[IntervalRow], positions: int) -> RenderableTy
     positions : int
         Positions of the study; rows averaged over fewer are listed below the tables.
     """
-    parts: list[RenderableType] = []
-    for _, found in groupby(rows, key=lambda row: row.joint or row.draft_model):
-        group = list(found)
-        table = plain_table("draft distribution", "n", "lower", "upper", "width", "known")
-        for _, section in groupby(group, key=lambda row: row.draft):
-            for index, row in enumerate(section):
-                table.add_row(row.draft if index == 0 else "", str(row.num_drafts), *_cells(row))
-            table.add_section()
-        parts += [Paragraph(models_name(group), "bold"), table, ""]
-    return Group(*parts, *(Paragraph(note, "dim") for note in _notes(rows, positions)))
+    columns: Columns = {
+        "draft distribution": lambda row: row.draft,
+        "n": lambda row: str(row.num_drafts),
+        "lower": lambda row: as_mean(row.positions, row.lower, row.lower_stderr),
+        "upper": lambda row: as_mean(row.positions, row.upper, row.upper_stderr),
+        "width": lambda row: "" if row.width is None else f"{row.width:.4f}",
+        "known": _known,
+    }
+    found = groupby(rows, key=lambda row: row.joint or row.draft_model)
+    groups = (list(group) for _, group in found)
+    headed = ((Paragraph(models_name(group), "bold"), group) for group in groups)
+    notes = [Paragraph(note, "dim") for note in _notes(rows, positions)]
+    return Group(*sectioned(headed, columns, shared=1), *notes)
 
 
-def _cells(row: IntervalRow) -> list[Text | str]:
-    ends = [
-        as_mean(row.positions, row.lower, row.lower_stderr),
-        as_mean(row.positions, row.upper, row.upper_stderr),
-    ]
+def _known(row: IntervalRow) -> str:
     if row.width is None:
-        return [*ends]
-    return [*ends, f"{row.width:.4f}", f"{row.known_target_mass:.3f} / {row.known_draft_mass:.3f}"]
+        return ""
+    return f"{row.known_target_mass:.3f} / {row.known_draft_mass:.3f}"
 
 
 def _notes(rows: Sequence[IntervalRow], positions: int) -> list[str]:

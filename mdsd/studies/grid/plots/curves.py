@@ -15,12 +15,11 @@ from mdsd.studies.grid.plots.slices import (
     Axis,
     ModelGroup,
     by_draft,
-    has_numbers,
     pinned,
     set_title,
     values,
 )
-from mdsd.studies.plots import legend, panel_grid, stable_names, verifier_look
+from mdsd.studies.plots import has_numbers, legend, panel_grid, stable_names, verifier_look
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import counted
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mdsd._typing import FloatArray
 from mdsd.studies.grid.folder import Study
-from mdsd.studies.grid.plots.scatter import WITHOUT, losing_pairs
+from mdsd.studies.grid.plots.scatter import MOST_PANELS, WITHOUT, losing_pairs
 from mdsd.studies.grid.plots.slices import (
     NUM_DRAFTS,
     TEMPERATURE,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
-_MOST_PANELS = 12
 _MOST_VALUES = 12
 """Along one axis: of more, some are left out."""
 
@@ -52,17 +51,11 @@ def acceptance_heat_map(study: Study, group: ModelGroup) -> Figure | None:
     matplotlib.figure.Figure or None
         None unless there are several temperatures and several n.
     """
-    rows, words = pinned(group.rows, TEMPERATURE, NUM_DRAFTS)
-    panels = {}
-    for draft, own in by_draft(rows).items():
-        verifier = _best_verifier(own)
-        panels[_panel_title(draft, verifier)] = [r for r in own if r.verifier == verifier]
-    words.append("the best verifier of each draft distribution")
     return _figure(
         study,
         group,
-        panels,
-        words,
+        lambda rows: [(draft, _best_verifier(own)) for draft, own in by_draft(rows).items()],
+        "the best verifier of each draft distribution",
         what="Acceptance over temperature and n",
         label="acceptance probability\nper step",
         number=lambda row: row.acceptance,
@@ -85,17 +78,11 @@ def loss_heat_map(study: Study, group: ModelGroup) -> Figure | None:
     matplotlib.figure.Figure or None
         None unless there are several temperatures and several n, and verifiers below their bounds.
     """
-    rows, words = pinned(group.rows, TEMPERATURE, NUM_DRAFTS)
-    panels = {}
-    for draft, verifier in losing_pairs(rows)[:_MOST_PANELS]:
-        own = [row for row in rows if (row.draft, row.verifier) == (draft, verifier)]
-        panels[_panel_title(draft, verifier)] = own
-    words.append(WITHOUT)
     return _figure(
         study,
         group,
-        panels,
-        words,
+        lambda rows: losing_pairs(rows)[:MOST_PANELS],
+        WITHOUT,
         what="Acceptance lost to the verifier over temperature and n",
         label="bound minus acceptance\n(points)",
         number=lambda row: (
@@ -105,10 +92,6 @@ def loss_heat_map(study: Study, group: ModelGroup) -> Figure | None:
         colours="cividis_r",
         power=0.5,  # a few points are as interesting as many
     )
-
-
-def _panel_title(draft: str, verifier: str) -> str:
-    return f"{draft}\n{fill(verifier, 24)}"
 
 
 def _best_verifier(rows: Sequence[StudyRow]) -> str:
@@ -124,8 +107,8 @@ def _best_verifier(rows: Sequence[StudyRow]) -> str:
 def _figure(
     study: Study,
     group: ModelGroup,
-    panels: dict[str, list[StudyRow]],
-    words: list[str],
+    choose: Callable[[list[StudyRow]], list[tuple[str, str]]],
+    remark: str,
     *,
     what: str,
     label: str,
@@ -138,11 +121,12 @@ def _figure(
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import PowerNorm
 
-    panels = {
-        name: own
-        for name, own in panels.items()
-        if min(len(values(axis, own)) for axis in (TEMPERATURE, NUM_DRAFTS)) > 1
-    }
+    rows, words = pinned(group.rows, TEMPERATURE, NUM_DRAFTS)
+    panels = {}
+    for draft, verifier in choose(rows):
+        own = [row for row in rows if (row.draft, row.verifier) == (draft, verifier)]
+        if min(len(values(axis, own)) for axis in (TEMPERATURE, NUM_DRAFTS)) > 1:
+            panels[f"{draft}\n{fill(verifier, 24)}"] = own
     if not panels:
         return None
     drawn = [row for own in panels.values() for row in own]
@@ -183,7 +167,7 @@ def _figure(
     height = figure.get_size_inches()[1]
     bar = figure.colorbar(paint, ax=axes, label=label, shrink=0.9, aspect=5.0 * height)
     bar.outline.set_visible(False)
-    set_title(figure, study, what, group, [*words, *temperatures_said, *counts_said])
+    set_title(figure, study, what, group, [*words, remark, *temperatures_said, *counts_said])
     return figure
 
 

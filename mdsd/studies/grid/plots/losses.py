@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots.slices import ModelGroup, by_draft, pinned, set_title
+from mdsd.studies.plots import legend
 from mdsd.studies.study_rows import StudyRow
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ def losses_figure(study: Study, group: ModelGroup) -> Figure | None:
     figure = Figure(figsize=(_WIDTH, height), dpi=150.0, layout="constrained")
     axis = figure.subplots()
     left = _left_end([row for _, row in lines if row is not None])
-    for place, (_, row) in enumerate(lines):
-        if row is not None:
-            _draw_bar(axis, row, place, left, study)
     axis.set_yticks(range(len(lines)), [label for label, _ in lines])
-    for text, (_, row) in zip(axis.get_yticklabels(), lines, strict=True):
-        text.set_fontweight("bold" if row is None else "normal")
+    for place, (text, (_, row)) in enumerate(zip(axis.get_yticklabels(), lines, strict=True)):
+        if row is None:
+            text.set_fontweight("bold")
+        else:
+            _draw_bar(axis, row, place, left, study)
     axis.set_xlim(left, 1.0)
     axis.set_ylim(len(lines) - 0.4, -2.0)
     axis.tick_params(axis="y", length=0)
@@ -68,12 +69,8 @@ def losses_figure(study: Study, group: ModelGroup) -> Figure | None:
     _write_heads(axis)
     what = "Where the lost acceptance goes"
     set_title(figure, study, what, group, words)
-    handles, names = axis.get_legend_handles_labels()
-    found = dict(zip(names, handles, strict=True))
-    order = list(reversed(found))
-    figure.legend(
-        [found[name] for name in order], order, loc="outside lower center", ncols=4, frameon=False
-    )
+    order = ["accepted", *(label for _, label, *_ in reversed(_PARTS))]
+    legend(figure, [axis], order, loc="outside lower center", ncols=4)
     return figure
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mdsd._typing import FloatArray
 from mdsd.studies.grid.folder import Study
-from mdsd.studies.grid.plots.slices import ModelGroup, pinned, set_title
+from mdsd.studies.grid.plots.slices import ModelGroup, pinned, set_title, verifier_losses
 from mdsd.studies.plots import panel_grid, stable_names, verifier_look
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import counted
@@ -23,7 +23,7 @@ WITHOUT = "without verifiers that lose less than 0.1 points"
 """Remark on figures of what is left of `losing_pairs`."""
 
 _MOST_POINTS = 2_000
-_MOST_PANELS = 12
+MOST_PANELS = 12
 
 
 def scatter_figure(study: Study, group: ModelGroup) -> Figure | None:
@@ -40,7 +40,7 @@ def scatter_figure(study: Study, group: ModelGroup) -> Figure | None:
         None if no verifier stays below its bound by 0.1 points, or there is a single position.
     """
     rows, words = pinned(group.rows)
-    pairs = set(losing_pairs(rows)[:_MOST_PANELS])
+    pairs = set(losing_pairs(rows)[:MOST_PANELS])
     drawn = [row for row in rows if (row.draft, row.verifier) in pairs and row.positions > 1]
     if not drawn:
         return None
@@ -73,11 +73,7 @@ def losing_pairs(rows: list[StudyRow]) -> list[tuple[str, str]]:
     -------
     list of (str, str)
     """
-    losses: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        if row.lost_to_verifier is not None:
-            losses.setdefault((row.draft, row.verifier), []).append(row.lost_to_verifier)
-    means = {pair: sum(found) / len(found) for pair, found in losses.items()}
+    means = {pair: sum(found) / len(found) for pair, found in verifier_losses(rows).items()}
     return sorted(
         (pair for pair, mean in means.items() if mean > _NEGLIGIBLE), key=lambda pair: -means[pair]
     )

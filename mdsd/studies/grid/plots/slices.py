@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd.filters import CUT_COLUMNS, Filters
 from mdsd.studies.grid.folder import Study
+from mdsd.studies.plots import has_numbers
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import counted, models_name
 
@@ -35,20 +36,20 @@ class Axis:
         As figures have it.
     of : callable
         Gives the value of a row.
-    order : callable
-        Gives what values are sorted by.
     pick : callable
         Chooses, of sorted values, the one that is shown where another axis is drawn.
     words : callable
         Writes a value for a title.
+    order : callable, optional
+        Gives what values are sorted by; themselves if None.
     """
 
     name: str
     label: str
     of: Callable[[StudyRow], Any]
-    order: Callable[[Any], Any]
     pick: Callable[[Sequence[Any]], Any]
     words: Callable[[Any], str]
+    order: Callable[[Any], Any] | None = None
 
 
 def middle(ordered: Sequence[Any]) -> Any:
@@ -87,7 +88,6 @@ TEMPERATURE = Axis(
     name="temperature",
     label="temperature (0: argmax)",
     of=lambda row: row.temperature,
-    order=lambda temperature: temperature,
     pick=lambda temperatures: min(temperatures, key=lambda temperature: abs(temperature - 1.0)),
     words=lambda temperature: f"temperature {temperature:g}",
 )
@@ -95,7 +95,6 @@ NUM_DRAFTS = Axis(
     name="n",
     label="n (draft tokens per step)",
     of=lambda row: row.num_drafts,
-    order=lambda n: n,
     pick=middle,
     words=lambda n: f"n = {n}",
 )
@@ -170,11 +169,6 @@ def _suffixes(names: Iterable[str]) -> list[str]:
     return found
 
 
-def has_numbers(row: StudyRow) -> bool:
-    """Tell whether there is anything to draw of a row."""
-    return row.acceptance is not None or row.bound is not None
-
-
 def values(axis: Axis, rows: Iterable[StudyRow]) -> list[Any]:
     """List the values on an axis that have numbers, in order."""
     return sorted({axis.of(row) for row in rows if has_numbers(row)}, key=axis.order)
@@ -216,6 +210,15 @@ def by_draft(rows: Iterable[StudyRow]) -> dict[str, list[StudyRow]]:
     for row in rows:
         found.setdefault(row.draft, []).append(row)
     return {draft: own for draft, own in found.items() if any(map(has_numbers, own))}
+
+
+def verifier_losses(rows: Iterable[StudyRow]) -> dict[tuple[str, str], list[float]]:
+    """List what each verifier stays below the bounds of each draft distribution, where known."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row.lost_to_verifier is not None:
+            found.setdefault((row.draft, row.verifier), []).append(row.lost_to_verifier)
+    return found
 
 
 def set_title(

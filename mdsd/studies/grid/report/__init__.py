@@ -6,8 +6,8 @@ import base64
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from mdsd._arguments import one_line
 from mdsd.filters import CUT_COLUMNS
 from mdsd.studies.grid.folder import Study
-from mdsd.studies.grid.plots import MOST_MODELS, Picture, study_pictures
+from mdsd.studies.grid.plots import MOST_MODELS, study_pictures
 from mdsd.studies.grid.plots.slices import model_groups
 from mdsd.studies.grid.report.findings import findings, remarks
 from mdsd.studies.grid.report.sorted_tables import report_tables
@@ -47,26 +47,12 @@ _READING = {
 }
 
 _SETTINGS = {
-    "positions": "positions",
     "draft_models": "draft models",
     "drafts": "draft distributions",
     "num_drafts": "n (draft tokens per step)",
-    "temperatures": "temperatures",
-    "verifiers": "verifiers",
     "monte_carlo_paths": "rejection paths of an estimate",
-    "seed": "seed",
 }
-
-
-@dataclass(frozen=True)
-class _Inlined:
-    """A picture as it stands in the page."""
-
-    alt: str
-    reading: str
-    png: str
-    width: int
-    height: int
+"""Names of settings in the page, where they are others than in the plan."""
 
 
 def study_report(study: Study) -> str:
@@ -105,7 +91,7 @@ def study_report(study: Study) -> str:
         remarks=remarks(study),
         settings=_settings(plan["settings"]),
         provenance={key: _said(value) for key, value in plan["data"]["provenance"].items()},
-        pictures=groupby(_inlined(study), key=lambda entry: entry[0]),
+        pictures=groupby(_inlined(study), key=itemgetter("of")),
         groups_left_out=max(0, groups - MOST_MODELS),
         tables=report_tables(study.rows),
         libraries=plan.get("libraries", {}),
@@ -128,22 +114,19 @@ def _said(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _inlined(study: Study) -> Iterator[tuple[str, _Inlined]]:
-    """Draw one picture after the other, each with the draft model it is about."""
+def _inlined(study: Study) -> Iterator[dict[str, Any]]:
+    """Draw one picture after the other, as it stands in the page."""
     for picture in study_pictures(study):
-        yield picture.of, _inline(picture)
-
-
-def _inline(picture: Picture) -> _Inlined:
-    what, _, of = picture.figure.get_suptitle().partition("\n")
-    width, height = _LENGTH_PER_INCH * picture.figure.get_size_inches()
-    return _Inlined(
-        alt=f"{what}: {one_line(of)}",
-        reading=_READING[picture.kind],
-        png=base64.b64encode(_small_png(picture.figure)).decode(),
-        width=round(width),
-        height=round(height),
-    )
+        what, _, of = picture.figure.get_suptitle().partition("\n")
+        width, height = _LENGTH_PER_INCH * picture.figure.get_size_inches()
+        yield {
+            "of": picture.of,
+            "alt": f"{what}: {one_line(of)}",
+            "reading": _READING[picture.kind],
+            "png": base64.b64encode(_small_png(picture.figure)).decode(),
+            "width": round(width),
+            "height": round(height),
+        }
 
 
 def _small_png(figure: Figure) -> bytes:

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from mdsd.studies.grid.folder import Study
-from mdsd.studies.grid.plots.slices import TEMPERATURE, model_groups, pinned, values
+from mdsd.studies.grid.plots.slices import (
+    TEMPERATURE,
+    model_groups,
+    pinned,
+    values,
+    verifier_losses,
+)
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import counted
 
@@ -143,12 +150,10 @@ def _largest_bounds(rows: Sequence[StudyRow]) -> list[str]:
         if len(temperatures) < 2 or len({row.draft for row in chosen}) < 2:
             continue
         spans = []
-        for name, found in groupby(
-            zip(names, temperatures, strict=True), key=lambda entry: entry[0]
-        ):
+        for name, found in groupby(zip(names, temperatures, strict=True), key=itemgetter(0)):
             own = [temperature for _, temperature in found]
-            span = f"{own[0]:g}" if len(own) == 1 else f"{own[0]:g} to {own[-1]:g}"
-            spans.append(f"{name} at {span}")
+            ends = (f"{each:g}" for each in sorted({own[0], own[-1]}))
+            spans.append(f"{name} at {' to '.join(ends)}")
         said.append(
             f"Largest bound by temperature, {', '.join(words)}, {group.title}: {'; '.join(spans)}."
         )
@@ -205,11 +210,8 @@ def _replacement(rows: Sequence[StudyRow]) -> str:
 
 def _distances(rows: Sequence[StudyRow]) -> str:
     """Name the pairs that attain their bounds in all cells."""
-    losses: dict[str, list[float]] = {}
-    for row in rows:
-        if row.lost_to_verifier is not None:
-            losses.setdefault(pair(row), []).append(row.lost_to_verifier)
-    near = [name for name, found in losses.items() if max(found) < _NEAR]
+    losses = verifier_losses(rows)
+    near = [" with ".join(names) for names, found in losses.items() if max(found) < _NEAR]
     if not losses:
         return ""
     attain = f"{', '.join(near)} ({len(near)} of {len(losses)} pairs)" if near else "no pair"

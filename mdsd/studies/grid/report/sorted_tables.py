@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 from mdsd.filters import FILTER_COLUMNS
+from mdsd.studies.grid.plots.slices import verifier_losses
 from mdsd.studies.grid.report.findings import cells_of, comparable
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import NONE, as_points, as_probability, counted
@@ -16,6 +17,10 @@ MOST_ROWS = 10_000
 """Rows of a table that a page holds; the rest is in the files of the study."""
 
 _LONG_NAME = 32
+
+
+Column = tuple[str, Callable[[Any], str]]
+"""The head of a column, and what writes its cells."""
 
 
 @dataclass(frozen=True)
@@ -27,22 +32,38 @@ class Table:
     key : str
         Its name in the page.
     title : str
-    note : str
+    about : str
         What the numbers are.
-    words : tuple of str
-        Heads of the columns of words, which come first.
-    numbers : tuple of str
-        Heads of the columns of numbers.
-    rows : tuple of tuple of str
-        As printed.
+    words : tuple of Column
+        The columns of words, which come first.
+    numbers : tuple of Column
+    entries : sequence
+        What the columns write.
     """
 
     key: str
     title: str
-    note: str
-    words: tuple[str, ...]
-    numbers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    about: str
+    words: tuple[Column, ...]
+    numbers: tuple[Column, ...]
+    entries: Sequence[Any]
+
+    @property
+    def note(self) -> str:
+        """What the numbers are, and what is left out."""
+        if len(self.entries) <= MOST_ROWS:
+            return self.about
+        return (
+            f"{self.about} The first {MOST_ROWS:,} of {counted(len(self.entries), 'row')}; all are "
+            "in the files study.csv and study.parquet."
+        )
+
+    @cached_property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """The cells as printed."""
+        columns = (*self.words, *self.numbers)
+        shown = self.entries[:MOST_ROWS]
+        return tuple(tuple(write(entry) for _, write in columns) for entry in shown)
 
     @property
     def has_long_names(self) -> bool:
@@ -54,45 +75,39 @@ def _percent(value: float | None) -> str:
     return NONE if value is None else f"{100.0 * value:.2f}"
 
 
-def _filter(name: str, row: StudyRow) -> str:
-    value = getattr(row, name)
+def _filter(value: float | None) -> str:
     return "all" if value is None else f"{value:g}"
 
 
-Column = tuple[str, Callable[[Any], str]]
+def _columns(write: Callable[[Any], str], attributes: Mapping[str, str]) -> tuple[Column, ...]:
+    """Make columns of attributes of the rows, by their heads."""
 
-_NAMES: tuple[Column, ...] = (
-    ("draft model", lambda row: row.draft_model),
-    ("draft distribution", lambda row: row.draft),
-    ("verifier", lambda row: row.verifier),
+    def column(name: str) -> Callable[[Any], str]:
+        return lambda row: write(getattr(row, name))
+
+    return tuple((head, column(name)) for head, name in attributes.items())
+
+
+_NAMES = _columns(
+    str, {"draft model": "draft_model", "draft distribution": "draft", "verifier": "verifier"}
 )
-_POINT: tuple[Column, ...] = (
-    ("n", lambda row: str(row.num_drafts)),
-    *(
-        (name.replace("_", "\N{NON-BREAKING HYPHEN}"), partial(_filter, name))
-        for name in FILTER_COLUMNS
+_POINT = (
+    *_columns(str, {"n": "num_drafts"}),
+    *_columns(
+        _filter, {name.replace("_", "\N{NON-BREAKING HYPHEN}"): name for name in FILTER_COLUMNS}
     ),
 )
-_ACCEPTANCE: tuple[Column, ...] = (
-    ("acceptance", lambda row: as_probability(row.acceptance)),
-    ("s.e.", lambda row: as_probability(row.stderr)),
+_ACCEPTANCE = _columns(as_probability, {"acceptance": "acceptance", "s.e.": "stderr"})
+_BOUND = (
+    *_columns(as_probability, {"bound": "bound", "bound s.e.": "bound_stderr"}),
+    *_columns(_percent, {"share of bound (%)": "share_of_bound"}),
 )
-_BOUND: tuple[Column, ...] = (
-    ("bound", lambda row: as_probability(row.bound)),
-    ("bound s.e.", lambda row: as_probability(row.bound_stderr)),
-    ("share of bound (%)", lambda row: _percent(row.share_of_bound)),
+_QUANTILES = _columns(as_probability, {"10%": "q10", "median": "q50", "90%": "q90"})
+_LOST = _columns(
+    as_points,
+    {f"lost to {part}": f"lost_to_{part}" for part in ("model", "construction", "verifier")},
 )
-_QUANTILES: tuple[Column, ...] = (
-    ("10%", lambda row: as_probability(row.q10)),
-    ("median", lambda row: as_probability(row.q50)),
-    ("90%", lambda row: as_probability(row.q90)),
-)
-_LOST: tuple[Column, ...] = (
-    ("lost to model", lambda row: as_points(row.lost_to_model)),
-    ("lost to construction", lambda row: as_points(row.lost_to_construction)),
-    ("lost to verifier", lambda row: as_points(row.lost_to_verifier)),
-)
-_POSITIONS: tuple[Column, ...] = (("positions", lambda row: str(row.positions)),)
+_POSITIONS = _columns(str, {"positions": "positions"})
 
 
 def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
@@ -109,7 +124,7 @@ def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
     best = [cell[0] for cell in map(comparable, cells_of(rows)) if cell]
     best_draft: Column = ("best construction", lambda row: row.best_draft or NONE)
     return (
-        _table(
+        Table(
             "best",
             "The best of each cell",
             "Of rows over the same positions; of equal ones the first. Losses in points.",
@@ -118,7 +133,7 @@ def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
             best,
         ),
         _distance_table(rows),
-        _table(
+        Table(
             "acceptance",
             "Acceptance",
             "Means over positions with their standard errors, and quantiles over positions.",
@@ -126,7 +141,7 @@ def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
             (*_POINT, *_ACCEPTANCE, *_QUANTILES, *_BOUND, *_POSITIONS),
             rows,
         ),
-        _table(
+        Table(
             "losses",
             "Where the lost acceptance goes",
             "In points; with the acceptance the three parts add up to 100.",
@@ -137,36 +152,8 @@ def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
     )
 
 
-def _table(
-    key: str,
-    title: str,
-    note: str,
-    words: Sequence[Column],
-    numbers: Sequence[Column],
-    rows: Sequence[Any],
-) -> Table:
-    columns = (*words, *numbers)
-    if len(rows) > MOST_ROWS:
-        note += (
-            f" The first {MOST_ROWS:,} of {counted(len(rows), 'row')}; all are in the files "
-            "study.csv and study.parquet."
-        )
-    return Table(
-        key=key,
-        title=title,
-        note=note,
-        words=tuple(head for head, _ in words),
-        numbers=tuple(head for head, _ in numbers),
-        rows=tuple(tuple(write(row) for _, write in columns) for row in rows[:MOST_ROWS]),
-    )
-
-
 def _distance_table(rows: Sequence[StudyRow]) -> Table:
     """Lay out what each verifier stays below the bound of each draft distribution."""
-    losses: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        if row.lost_to_verifier is not None:
-            losses.setdefault((row.draft, row.verifier), []).append(row.lost_to_verifier)
     words: tuple[Column, ...] = (
         ("draft distribution", lambda entry: entry[0][0]),
         ("verifier", lambda entry: entry[0][1]),
@@ -177,11 +164,11 @@ def _distance_table(rows: Sequence[StudyRow]) -> Table:
         ("mean", lambda entry: as_points(sum(entry[1]) / len(entry[1]))),
         ("most", lambda entry: as_points(max(entry[1]))),
     )
-    return _table(
+    return Table(
         "distances",
         "How far verifiers stay below their bounds",
         "Bound minus acceptance in points, over all rows that have both.",
         words,
         numbers,
-        list(losses.items()),
+        list(verifier_losses(rows).items()),
     )
