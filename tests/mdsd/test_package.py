@@ -76,9 +76,8 @@ def test_verifiers_of_other_packages_are_found(tmp_path):
         ("Mine = 3", "bad = plugged:Mine", "not a subclass"),
         ("", "bad = plugged:Mine", "Mine"),
         ("from mdsd import NaiveVerifier as Mine", "rrs = plugged:Mine", "is taken"),
-        ("from mdsd import NaiveVerifier as Mine", "bad = plugged:Mine", "name is 'naive'"),
     ],
-    ids=["raises", "not-a-verifier", "missing", "name-taken", "other-name"],
+    ids=["raises", "not-a-verifier", "missing", "name-taken"],
 )
 def test_broken_verifiers_of_other_packages_warn(tmp_path, body, entry, reason):
     install(tmp_path, "plugged", body, "mdsd.verifiers", entry)
