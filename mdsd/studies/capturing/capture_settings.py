@@ -134,7 +134,3 @@ class CaptureSettings:
             sampling = vars(self.sampling)
         limits = {"positions": self.positions, "min_context": self.min_context}
         return {"sample": self.sample, **sampling, **limits}
-
-
-capture_settings = CaptureSettings
-"""What ``mdsd capture`` makes of its options."""
