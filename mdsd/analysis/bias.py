@@ -354,7 +354,7 @@ def _simulated_front(
     steps, count = _read_epsilons(epsilons), check_whole("runs", runs, 2)
     stream = generator(rng, "study")
     points = [_rule(pair, step, redraw).simulated(count, stream) for step in steps]
-    return SimulatedFront(steps, *np.array(points).T.copy(), runs=count)
+    return SimulatedFront(steps, *np.array(points).T.copy(), count)
 
 
 # --- what both share -----------------------------------------------------------------------------

@@ -250,10 +250,10 @@ def plan_tree(
     from mdsd.studies.planning import acceptance as rates
     from mdsd.studies.planning.plan_table import plan_report
     from mdsd.studies.planning.plots import plan_figure
-    from mdsd.studies.planning.trees import plan_limits, planned_tree
+    from mdsd.studies.planning.trees import PlanLimits, planned_tree
 
     check_files(output, plot)
-    limits = plan_limits(budget=budget, max_depth=max_depth, max_branching=max_branching)
+    limits = PlanLimits(budget=budget, max_depth=max_depth, max_branching=max_branching)
     described = dict(vars(limits))
     measuring = renamed(given, plural=())
     if acceptance is not None:

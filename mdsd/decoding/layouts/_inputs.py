@@ -183,11 +183,9 @@ def read_indices(values: Any, name: str, shape: tuple[int | None, ...], words: s
     if values is None:
         raise InvalidArgumentError(f"{name} is missing; expected integers of shape {words}")
     try:
-        given = read_token_ids(to_host(values), name)
+        return read_ids(values, name, shape, words)
     except InvalidTokenError as error:
         raise InvalidArgumentError(str(error).replace("token ids are", "expected")) from None
-    _refuse_shape(given, name, shape, words, InvalidArgumentError)
-    return given.astype(np.int64, copy=False)
 
 
 def _refuse_shape(
