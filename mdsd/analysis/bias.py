@@ -353,8 +353,9 @@ def _simulated_front(
     check_name("redraw", redraw, _REDRAWS)
     steps, count = _read_epsilons(epsilons), check_whole("runs", runs, 2)
     stream = generator(rng, "study")
-    points = [_rule(pair, step, redraw).simulated(count, stream) for step in steps]
-    return SimulatedFront(steps, *np.array(points).T.copy(), count)
+    points = np.array([_rule(pair, step, redraw).simulated(count, stream) for step in steps])
+    columns = points.T.copy()
+    return SimulatedFront(steps, columns[0], columns[1], columns[2], columns[3], count)
 
 
 # --- what both share -----------------------------------------------------------------------------

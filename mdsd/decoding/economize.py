@@ -184,9 +184,9 @@ class _LayoutVerifier:
         from economize.decoding.capabilities import selector_generator
 
         # The root becomes node 0.
-        every = np.concatenate([np.full((len(ids), 1), PADDING), ids], axis=1)
-        above = np.where(ids == PADDING, PADDING, parents + 1)
-        above = np.concatenate([np.full((len(ids), 1), PADDING), above], axis=1)
+        root = np.full((len(ids), 1), PADDING)
+        every = np.concatenate([root, ids], axis=1)
+        above = np.concatenate([root, np.where(ids == PADDING, PADDING, parents + 1)], axis=1)
         trees = TreeBatch.of([tree_from_parents(row.tolist()) for row in above], every)
         with _config_errors():
             target = read_probs(laws, "target_probs", (*every.shape, None), "(B, T + 1, V)")

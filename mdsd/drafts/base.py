@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_whole, read_array
+from mdsd._arguments import check_whole, read_array, refuse_entries
 from mdsd._frozen import FrozenArrays
 from mdsd._probabilities import as_float_array, check_probs, ratio_order
 from mdsd._random import RandomSource, generator
@@ -440,12 +440,8 @@ def checked_hit_probs(draft: DraftDistribution, order: IntArray) -> FloatArray:
         wrong[1:] |= np.diff(values) < -1e-12
     wrong[0] |= abs(values[0]) > 1e-12
     wrong[-1] |= abs(values[-1] - 1.0) > 1e-9
-    if wrong.any():
-        index = int(np.argmax(wrong))
-        raise InvalidDistributionError(
-            f"{label}: index {index} is {float(values[index])!r}; "
-            "expected numbers that rise from 0 to 1"
-        )
+    rising = "expected numbers that rise from 0 to 1"
+    refuse_entries(label, values, wrong, rising, InvalidDistributionError)
     return values
 
 

@@ -68,7 +68,7 @@ def eagle_tree(
     ----------
     draft_token_ids : array_like or tensor of int, shape (N,)
         Token of each node (EAGLE's ``draft_tokens`` without its batch axis). Node 0 is the root,
-        the last token known: it is not judged. A node with the id -1 is left out, with everything
+        the last token known: it is not tested. A node with the id -1 is left out, with everything
         below it.
     retrieve_indices : array_like or tensor of int, shape (L, D)
         For each leaf the numbers of the nodes on the path to it, the root first; a row ends at its

@@ -30,7 +30,7 @@ class FlashInferChain:
     emitted : array, shape (B,)
         ``accepted + 1``: the extra token, recovered or bonus, is counted.
     output_accepted_token_num : array, shape (B,)
-        FlashInfer's count of that name: drafts that pass the test when every position is judged by
+        FlashInfer's count of that name: drafts that pass the test when every position is tested by
         itself, also those after the first rejection. It measures how well draft and target agree;
         neither the extra token nor anything about the output is in it.
     output_emitted_draft_token_num : array, shape (B,)
@@ -117,8 +117,7 @@ def flashinfer_chain(
     ids = read_ids(draft_token_ids, "draft_token_ids", (None, None), "(B, g)")
     count, length = ids.shape
     target = read_probs(target_probs, "target_probs", (count, length + 1, None), "(B, g + 1, V)")
-    shape = (*ids.shape, target.vocab_size)
-    drafted = read_draft(draft, draft_probs, draws_one, shape, "(B, g, V)", target)
+    drafted = read_draft(draft, draft_probs, draws_one, ids.shape, "(B, g, V)", target)
     places = tuple(np.indices((count, length + 1)))
     chains = Chains(ids, target, *drafted, places, np.full(count, length))
     found = chains.verify(rng, uniforms, (count, length + 1))

@@ -73,7 +73,7 @@ def sglang_tree(
     Parameters
     ----------
     candidates : array_like or tensor of int, shape (B, N)
-        Token of each node. Node 0 is the root, the last token known: it is not judged. A node with
+        Token of each node. Node 0 is the root, the last token known: it is not tested. A node with
         the id -1 is left out, with everything below it.
     retrive_index : array_like or tensor of int, shape (B, N)
         Slot of each node in `predicts`, in 0..B N - 1, different for all nodes in use: in SGLang

@@ -123,8 +123,7 @@ def vllm_flattened(
     ids = read_ids(draft_token_ids, "draft_token_ids", (None,), "(T,)")
     starts, stops = _read_bounds(cu_num_draft_tokens, len(ids))
     target = read_probs(target_probs, "target_probs", (len(ids), None), "(T, V)")
-    shape = (*ids.shape, target.vocab_size)
-    drafted = read_draft(draft, draft_probs, draws_one, shape, "(T, V)", target)
+    drafted = read_draft(draft, draft_probs, draws_one, ids.shape, "(T, V)", target)
     bonus = _read_bonus(bonus_token_ids, len(stops), target.vocab_size)
     sizes = stops - starts
     width = int(sizes.max(initial=0))

@@ -289,8 +289,8 @@ def measured_acceptance(
     shares = []
     for start, stop in study_blocks(source, settings.study.positions):
         block = FilteredBlock(source.read(start, stop), case.filters)
-        for position, laws in enumerate(zip(block.target, block.draft(model), strict=True), start):
-            shares.append(_shares(settings, position, *laws))
+        for position, pair in enumerate(zip(block.target, block.draft(model), strict=True), start):
+            shares.append(_shares(settings, position, *pair))
             step()
     found, count = np.array(shares), len(shares)
     return RankAcceptance(
