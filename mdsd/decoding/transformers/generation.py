@@ -128,7 +128,7 @@ def multi_draft(
 
     Logits processors, and the warpers of ``temperature``, ``top_k`` and the like, are applied to
     both models: at each node to the prefix that leads to it. They must be functions of the prefix
-    and its logits. Then the output is distributed as that of ``generate`` without ``custom_generate``.
+    and its logits. Then the output is distributed as without ``custom_generate``.
     With ``do_sample=False`` its tokens are the same, but for ties, which rounding may decide
     differently; a node then has one child, the draft model's most likely token.
 
