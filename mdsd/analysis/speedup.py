@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +13,7 @@ from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray
 from mdsd.analysis._costs import Cost, read_cost
 from mdsd.analysis.tokens import expected_tree_tokens, tokens_by_depth
-from mdsd.trees import read_tree
+from mdsd.trees import TreeLike, read_tree
 
 # --- wall time -----------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ def speedup(
 
 
 def tree_speedup(
-    tree: Any,
+    tree: TreeLike,
     acceptance_by_rank: ArrayLike,
     *,
     draft_cost: Cost,

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mdsd._arguments import row_name
 from mdsd._random import RandomSource
-from mdsd._typing import BoolArray, IntArray
+from mdsd._typing import BoolArray, IntArray, TensorLike
 from mdsd.batch import verify_batch
 from mdsd.batch.tensors.spaces import to_host
 from mdsd.decoding.layouts import _inputs as inputs
@@ -56,7 +55,7 @@ class Chains:
     bonus: IntArray | None = None
 
     def verify(
-        self, rng: RandomSource, uniforms: ArrayLike | None, shape: tuple[int, ...]
+        self, rng: RandomSource, uniforms: TensorLike | None, shape: tuple[int, ...]
     ) -> list[Any]:
         """Check everything that counts, then draw, and verify.
 

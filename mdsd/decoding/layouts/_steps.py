@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mdsd._arguments import row_name
 from mdsd._probabilities import check_probs
 from mdsd._random import RandomSource
-from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd._typing import BoolArray, FloatArray, IntArray, TensorLike
 from mdsd.batch import BatchVerification, verify_batch
 from mdsd.batch.tensors.spaces import to_host
 from mdsd.decoding.layouts import _inputs as inputs
@@ -245,7 +244,7 @@ class TreeSteps:
         level = np.arange(levels.max(initial=1))[:, np.newaxis]
         return np.asarray((level < levels) & (np.arange(most.max(initial=1)) < most[:, None, None]))
 
-    def read_numbers(self, rng: RandomSource, uniforms: ArrayLike | None) -> FloatArray:
+    def read_numbers(self, rng: RandomSource, uniforms: TensorLike | None) -> FloatArray:
         """Read the caller's numbers, (B, L, m), or draw them; (L, m) for a tree alone."""
         return inputs.read_numbers(rng, uniforms, self.taken, self.taken.shape[self.target.alone :])
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mdsd._random import RandomSource
+from mdsd._typing import Tensor, TensorLike
 from mdsd.decoding.layouts._chain import Chains, draws_one
 from mdsd.decoding.layouts._inputs import read_ids, read_probs
 from mdsd.decoding.layouts._kinds import read_draft
@@ -37,22 +36,22 @@ class FlashInferChain:
         FlashInfer's count of that name, equal to `accepted`: the extra token is NOT counted.
     """
 
-    token_ids: Any
-    drafted: Any
-    accepted: Any
-    emitted: Any
-    output_accepted_token_num: Any
-    output_emitted_draft_token_num: Any
+    token_ids: Tensor
+    drafted: Tensor
+    accepted: Tensor
+    emitted: Tensor
+    output_accepted_token_num: Tensor
+    output_emitted_draft_token_num: Tensor
 
 
 def flashinfer_chain(
-    draft_probs: ArrayLike | None,
-    draft_token_ids: ArrayLike,
-    target_probs: ArrayLike,
+    draft_probs: TensorLike | None,
+    draft_token_ids: TensorLike,
+    target_probs: TensorLike,
     *,
     draft: Draft = "with_replacement",
     rng: RandomSource = None,
-    uniforms: ArrayLike | None = None,
+    uniforms: TensorLike | None = None,
 ) -> FlashInferChain:
     """Verify a batch of draft chains in the layout of FlashInfer's ``chain_speculative_sampling``.
 
