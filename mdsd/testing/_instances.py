@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,16 +181,11 @@ def drafts_of(
     for kind in example_kinds(num_drafts):
         probs = np.array(draft_probs[:num_drafts] if kind.one_model_each else draft_probs[0])
         if kind.drawable(probs[np.newaxis], num_drafts)[0]:
-            found.append(kind.make(probs, num_drafts))
-    return [*filter(_lists_tuples, found), explicit]
-
-
-def _lists_tuples(draft: DraftDistribution) -> bool:
-    try:
-        draft.tuple_arrays()
-    except UnsupportedError:
-        return False
-    return True
+            draft = kind.make(probs, num_drafts)
+            with suppress(UnsupportedError):
+                draft.tuple_arrays()
+                found.append(draft)
+    return [*found, explicit]
 
 
 def instances(seed: int = 0, count: int = 24) -> Iterator[Instance]:
