@@ -129,7 +129,7 @@ class TestNegativeControls:
         def unchanged(law, drafts):
             return (law.draft_probs for _ in drafts) if law is not None else iter(())
 
-        monkeypatch.setattr("mdsd.decoding.traversal._laws_in_turn", unchanged)
+        monkeypatch.setattr("mdsd.decoding.traversal._probs_in_turn", unchanged)
         assert distance(law_of("with_replacement"), expected_law()) <= EXACT
         assert distance(law_of("without_replacement"), expected_law()) > 1e-3
 
