@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_name, check_number, check_whole, one_line
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
@@ -60,9 +60,6 @@ class AcceptanceBound(FrozenArrays):
     subset: IntArray
     method: str
     gap: float
-
-    def __post_init__(self) -> None:
-        frozen(self.subset)
 
 
 def acceptance_bound(

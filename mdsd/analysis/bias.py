@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_name, check_number, check_whole, read_array, shown
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._random import RandomSource, generator
 from mdsd._typing import FloatArray
 from mdsd.analysis._chains import ChainPair, read_chain_pair
@@ -27,7 +27,7 @@ from mdsd.rules.accepting import accept_probs
 Redraw = Literal["optimal", "target"]
 """Rejection law: the best one for the acceptance function, or the target."""
 
-_REDRAWS = ("optimal", "target")
+_REDRAWS: tuple[Redraw, ...] = ("optimal", "target")
 
 
 # --- the rule at one position --------------------------------------------------------------------
@@ -65,9 +65,7 @@ def over_acceptance(target_probs: ArrayLike, draft_probs: ArrayLike, epsilon: fl
     >>> over_acceptance([0.5, 0.3, 0.2], [0.2, 0.5, 0.3], 0.1).round(12).tolist()
     [1.0, 0.8, 1.0]
     """
-    step = check_number("epsilon", epsilon)
-    target, draft = read_pair(target_probs, draft_probs)
-    return frozen(accept_probs(target + step, draft))
+    return biased_rule(target_probs, draft_probs, epsilon).accept_probs
 
 
 def biased_rule(
@@ -228,13 +226,9 @@ def chain_pareto_front(
 def _front(pair: ChainPair, epsilons: ArrayLike, prefixes: Prefixes) -> ParetoFront:
     steps = _read_epsilons(epsilons)
     points = [
-        [
-            *_rule(pair, e, "optimal").expected(prefixes),
-            *_rule(pair, e, "target").expected(prefixes),
-        ]
-        for e in steps
+        [_rule(pair, step, redraw).expected(prefixes) for redraw in _REDRAWS] for step in steps
     ]
-    return ParetoFront(steps, *np.array(points).T.copy())
+    return ParetoFront(steps, *np.reshape(points, (len(steps), -1)).T.copy())
 
 
 # --- simulation ----------------------------------------------------------------------------------

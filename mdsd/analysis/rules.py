@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._arguments import read_numbers
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._typing import FloatArray
 from mdsd.errors import InvalidDistributionError
@@ -149,8 +149,7 @@ def optimal_rejection_law(
     >>> optimal_rejection_law([0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [1.0, 0.8, 1.0]).tolist()
     [1.0, 0.0, 0.0]
     """
-    target, draft = read_pair(target_probs, draft_probs)
-    return frozen(redraw_laws(target, draft, read_accept_probs(accept_probs, target.shape)))
+    return accept_rule(target_probs, draft_probs, accept_probs).rejection_law
 
 
 # --- the same on arrays of any shape, tokens along the last axis ---------------------------------

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +13,7 @@ from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray
 from mdsd.analysis._costs import Cost, read_cost
 from mdsd.analysis.tokens import expected_tree_tokens, tokens_by_depth
-from mdsd.trees import read_tree
+from mdsd.trees import TreeLike, read_tree
 
 # --- wall time -----------------------------------------------------------------------------------
 
@@ -68,14 +67,14 @@ def speedup(
     >>> round(speedup([0.7, 0.7, 0.7], draft_cost=2.0, target_cost=table), 6)
     1.746897
     """
-    costs = _read_costs(draft_cost, verification_cost, target_cost)
+    costs = _Costs(draft_cost, verification_cost, target_cost)
     tokens = tokens_by_depth(acceptance_by_depth)
     depth = len(tokens) - 1
     return costs.factor(float(tokens[-1]), [1] * depth, depth)
 
 
 def tree_speedup(
-    tree: Any,
+    tree: TreeLike,
     acceptance_by_rank: ArrayLike,
     *,
     draft_cost: Cost,
@@ -106,7 +105,7 @@ def tree_speedup(
     >>> round(tree_speedup([2, 1], [0.6, 0.2], draft_cost=0.1), 12)
     1.9
     """
-    costs = _read_costs(draft_cost, verification_cost, target_cost)
+    costs = _Costs(draft_cost, verification_cost, target_cost)
     shape = read_tree(tree)
     tokens = expected_tree_tokens(shape, acceptance_by_rank)
     inner = set(shape.parents)
@@ -114,13 +113,13 @@ def tree_speedup(
     return costs.factor(tokens, passes, shape.num_nodes)
 
 
-@dataclass(frozen=True)
 class _Costs:
     """Checked costs of a step."""
 
-    draft: Callable[[int], float]
-    verification: float
-    target: Callable[[int], float]
+    def __init__(self, draft_cost: Cost, verification_cost: float, target_cost: Cost) -> None:
+        self._draft = read_cost(draft_cost, "draft_cost")
+        self._verification = check_number("verification_cost", verification_cost)
+        self._target = read_cost(target_cost, "target_cost", positive=True)
 
     def factor(self, tokens: float, draft_passes: list[int], drafted: int) -> float:
         """Wall-time factor of a step.
@@ -134,17 +133,9 @@ class _Costs:
         drafted : int
             Drafted tokens that the target verifies.
         """
-        step = sum(self.draft(count) for count in draft_passes)
-        step += self.verification + self.target(drafted + 1)
-        return tokens * self.target(1) / step
-
-
-def _read_costs(draft_cost: Cost, verification_cost: float, target_cost: Cost) -> _Costs:
-    return _Costs(
-        read_cost(draft_cost, "draft_cost"),
-        check_number("verification_cost", verification_cost),
-        read_cost(target_cost, "target_cost", positive=True),
-    )
+        step = sum(self._draft(count) for count in draft_passes)
+        step += self._verification + self._target(drafted + 1)
+        return tokens * self._target(1) / step
 
 
 # --- what to draft -------------------------------------------------------------------------------
@@ -206,7 +197,7 @@ def best_depth(
     >>> best_depth([0.2] * 8, draft_cost=0.3).depth
     0
     """
-    costs = _read_costs(draft_cost, verification_cost, target_cost)
+    costs = _Costs(draft_cost, verification_cost, target_cost)
     tokens = tokens_by_depth(acceptance_by_depth)
     drafted = enumerate(tokens.tolist()[1:], start=1)
     factors = np.array([1.0, *(costs.factor(mean, [1] * depth, depth) for depth, mean in drafted)])
@@ -280,7 +271,7 @@ def best_num_drafts(
     >>> found.num_drafts, found.speedups.round(3).tolist()
     (2, [1.0, 1.905, 2.05, 1.886])
     """
-    costs = _read_costs(draft_cost, verification_cost, target_cost)
+    costs = _Costs(draft_cost, verification_cost, target_cost)
     levels = check_whole("depth", depth, 1)
     check_name("layout", layout, ("tree", "chains"))
     acceptance = _read_by_num_drafts(acceptance_by_num_drafts, levels, layout == "chains")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +18,7 @@ from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
 from mdsd.analysis._simulation import mean_and_stderr
 from mdsd.errors import InvalidArgumentError
-from mdsd.trees import read_tree
+from mdsd.trees import TreeLike, read_tree
 
 _RANK_SLACK = 1e-9
 """How far above 1 rounding may take the sum of the acceptances of one node's children."""
@@ -106,7 +105,7 @@ def iid_expected_tokens(acceptance: float, depth: int) -> float:
     return -math.expm1(count * math.log(rate)) / (1.0 - rate)
 
 
-def expected_tree_tokens(tree: Any, acceptance_by_rank: ArrayLike) -> float:
+def expected_tree_tokens(tree: TreeLike, acceptance_by_rank: ArrayLike) -> float:
     """Compute the expected tokens of one step of a tree: the accepted drafts and one more.
 
     Parameters

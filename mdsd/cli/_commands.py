@@ -204,14 +204,14 @@ def capture(
     it that they were not trained on.
     """
     from mdsd.datasets.captures.folder import check_folder
-    from mdsd.studies.capturing.capture_settings import capture_settings
+    from mdsd.studies.capturing.capture_settings import CaptureSettings
     from mdsd.studies.capturing.jobs import text_job
     from mdsd.studies.capturing.prompts import choose_prompts
     from mdsd.studies.capturing.runs import run_capture
     from mdsd.studies.capturing.summary import summary_lines
     from mdsd.studies.decoding.models import choose_models
 
-    settings = capture_settings(**renamed(given, plural=()))
+    settings = CaptureSettings(**renamed(given, plural=()))
     texts = choose_prompts(prompts, embedded=target is None and not draft_model)
     check_folder(folder)
     job = text_job(choose_models(target, draft_model), texts)
@@ -247,10 +247,10 @@ def plan_tree(
     from mdsd.studies.planning import acceptance as rates
     from mdsd.studies.planning.plan_table import plan_report
     from mdsd.studies.planning.plots import plan_figure
-    from mdsd.studies.planning.trees import plan_limits, planned_tree
+    from mdsd.studies.planning.trees import PlanLimits, planned_tree
 
     check_files(output, plot)
-    limits = plan_limits(budget=budget, max_depth=max_depth, max_branching=max_branching)
+    limits = PlanLimits(budget=budget, max_depth=max_depth, max_branching=max_branching)
     described = dict(vars(limits))
     measuring = renamed(given, plural=())
     if acceptance is not None:
@@ -280,11 +280,11 @@ def simulate(output: Path | None, as_json: bool, **given: Any) -> None:
     from mdsd.studies.output import tables_to_json, writable_folder, write_files
     from mdsd.studies.simulation.files import FILE_NAMES, simulation_files
     from mdsd.studies.simulation.runs import run_simulation
-    from mdsd.studies.simulation.simulation_settings import simulation_settings
+    from mdsd.studies.simulation.simulation_settings import SimulationSettings
     from mdsd.studies.simulation.simulation_table import simulation_report
     from mdsd.studies.terminal import print_report
 
-    settings = simulation_settings(**renamed(given, plural=()))
+    settings = SimulationSettings(**renamed(given, plural=()))
     with writable_folder(output, FILE_NAMES):
         with progress_bar("simulations") as progress:
             found = run_simulation(settings, progress)

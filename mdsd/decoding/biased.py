@@ -62,22 +62,22 @@ class BiasedVerification(StepVerification):
         return f"BiasedVerification(epsilon={self.epsilon!r}, redraw={self.redraw!r})"
 
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
-        for law in laws:
-            if law.num_drafts != 1:
+        for draft in laws:
+            if draft.num_drafts != 1:
                 raise UnsupportedError(
-                    f"verifier {self.name!r} does not support {law.num_drafts} drafts at one node; "
-                    "it takes chains, with num_drafts = 1"
+                    f"verifier {self.name!r} does not support {draft.num_drafts} drafts at one "
+                    "node; it takes chains, with num_drafts = 1"
                 )
 
     def __call__(self, tree: DraftedTree, choices: Choices) -> StepOutcome:  # noqa: D102
         path: list[int] = []
         while True:
             node = path[-1] if path else 0
-            law, target_probs = tree.laws[node], tree.target_probs[node]
-            if law is None:
+            draft, target_probs = tree.laws[node], tree.target_probs[node]
+            if draft is None:
                 return StepOutcome(tuple(path), choices.token(target_probs))
             rule = biased_rule(
-                target_probs, law.token_hit_probs(), self.epsilon, redraw=self.redraw
+                target_probs, draft.token_hit_probs(), self.epsilon, redraw=self.redraw
             )
             (child,) = tree.shape.children(node)
             if not choices.accept(float(rule.accept_probs[tree.token_ids[child]])):

@@ -48,8 +48,8 @@ NAMES = {
 
 _DRAFTS = ("with_replacement", "without_replacement")
 
-_SAME_LAW = 1e-4
-"""Largest difference of two laws in float32 that are meant to be one."""
+_SAME = 1e-4
+"""Largest difference of two distributions in float32 that are meant to be one."""
 
 
 def __getattr__(name: str) -> Any:
@@ -77,7 +77,7 @@ def _make(name: str) -> Any:
 class _LayoutVerifier:
     """A verifier of `economize` that goes down chains and trees with one of `mdsd`.
 
-    Drafts are drawn from the selector's distribution, which is handed on as the law they were
+    Drafts are drawn from the selector's distribution, which is handed on as what they were
     drawn from. Random numbers come from the selector's generator.
     """
 
@@ -98,18 +98,18 @@ class _LayoutVerifier:
     # --- drafting --------------------------------------------------------------------------------
 
     def draft(self, logits: Any, selector: Any, history: Any) -> tuple[int, Any]:
-        """Draw a draft token, and give the law, (V,), it was drawn from."""
-        law = self._law(logits, selector, history)
-        return int(_draw(law[None], selector)[0]), law
+        """Draw a draft token, and give the distribution, (V,), that it was drawn from."""
+        probs = self._probs(logits, selector, history)
+        return int(_draw(probs[None], selector)[0]), probs
 
     def draft_many(self, logits: Any, selector: Any) -> tuple[Any, Any] | None:
-        """Draw a draft token for each row, and give the laws, (B, V)."""
+        """Draw a draft token for each row, and give the distributions, (B, V)."""
         from economize.decoding.capabilities import selector_distributions
 
-        laws = selector_distributions(selector, logits)
-        return None if laws is None else (_draw(laws, selector), laws)
+        probs = selector_distributions(selector, logits)
+        return None if probs is None else (_draw(probs, selector), probs)
 
-    def _law(self, logits: Any, selector: Any, history: Any) -> Any:
+    def _probs(self, logits: Any, selector: Any, history: Any) -> Any:
         from economize.decoding.capabilities import selector_distribution
 
         return selector_distribution(selector, logits, history, self.config.verifier_name)
@@ -122,10 +122,10 @@ class _LayoutVerifier:
         """Verify one chain: the number of accepted drafts, and the token after them."""
         import torch
 
-        laws = [self._law(row, selector, history[: end + i]) for i, row in enumerate(logits)]
+        target = [self._probs(row, selector, history[: end + i]) for i, row in enumerate(logits)]
         ids = np.array([drafts], dtype=np.int64)
         declared = None if probs is None else probs[None]
-        paths = self._go_down(torch.stack(laws)[None], ids, _chains(ids), declared, selector)
+        paths = self._go_down(torch.stack(target)[None], ids, _chains(ids), declared, selector)
         return int(paths.lengths[0]) - 1, int(paths.token_ids[0])
 
     def verify_batch(
@@ -135,12 +135,12 @@ class _LayoutVerifier:
         import torch
         from economize.decoding.capabilities import selector_distributions
 
-        laws = selector_distributions(selector, logits)
-        if laws is None:  # row by row, for a selector that needs the history
+        target = selector_distributions(selector, logits)
+        if target is None:  # row by row, for a selector that needs the history
             found = super().verify_batch(logits, draft, selector, seq, ends)  # type: ignore[misc]
             return tuple(found)
         ids = _before(draft)
-        paths = self._go_down(laws, ids, _chains(ids), draft.probs, selector)
+        paths = self._go_down(target, ids, _chains(ids), draft.probs, selector)
         accepted = torch.from_numpy(paths.lengths - 1)
         return accepted.to(logits.device), torch.from_numpy(paths.token_ids).to(logits.device)
 
@@ -151,14 +151,14 @@ class _LayoutVerifier:
         from economize import ConfigError
         from economize.decoding.capabilities import selector_distributions
 
-        laws = selector_distributions(selector, logits)
-        if laws is None or draft.parents is None:
+        target = selector_distributions(selector, logits)
+        if target is None or draft.parents is None:
             raise ConfigError(
                 f"the {self.config.verifier_name!r} verifier needs parents, and a selector with "
                 "distributions(), which ignores the history, for draft trees"
             )
         parents = draft.parents.cpu().numpy()
-        paths = self._go_down(laws, _before(draft), parents, draft.probs, selector)
+        paths = self._go_down(target, _before(draft), parents, draft.probs, selector)
         accepted = [
             (nodes[1:length] - 1).tolist()
             for nodes, length in zip(paths.nodes, paths.lengths, strict=True)
@@ -166,13 +166,13 @@ class _LayoutVerifier:
         return accepted, paths.token_ids.tolist()
 
     def _go_down(
-        self, laws: Any, ids: IntArray, parents: IntArray, probs: Any, selector: Any
+        self, table: Any, ids: IntArray, parents: IntArray, probs: Any, selector: Any
     ) -> Paths:
         """Verify a batch of trees.
 
         Parameters
         ----------
-        laws : tensor, shape (B, T + 1, V)
+        table : tensor, shape (B, T + 1, V)
             The target's, after the last token known and after each node.
         ids, parents : ndarray of int64, shape (B, T)
             Token of each node, -1 where there is none, and the node it follows, -1 for the root.
@@ -184,30 +184,30 @@ class _LayoutVerifier:
         from economize.decoding.capabilities import selector_generator
 
         # The root becomes node 0.
-        every = np.concatenate([np.full((len(ids), 1), PADDING), ids], axis=1)
-        above = np.where(ids == PADDING, PADDING, parents + 1)
-        above = np.concatenate([np.full((len(ids), 1), PADDING), above], axis=1)
+        root = np.full((len(ids), 1), PADDING)
+        every = np.concatenate([root, ids], axis=1)
+        above = np.concatenate([root, np.where(ids == PADDING, PADDING, parents + 1)], axis=1)
         trees = TreeBatch.of([tree_from_parents(row.tolist()) for row in above], every)
         with _config_errors():
-            target = read_probs(laws, "target_probs", (*every.shape, None), "(B, T + 1, V)")
+            target = read_probs(table, "target_probs", (*every.shape, None), "(B, T + 1, V)")
             drafted, chosen = None, np.ones(every.shape, dtype=np.bool_)
             if probs is not None and ids.size:
-                drafted, chosen = self._siblings(probs.to(laws.device), every, trees, target)
+                drafted, chosen = self._siblings(probs.to(table.device), every, trees, target)
             kind = read_kind(self._draft or "with_replacement")
             steps = TreeSteps(trees, every, target, drafted, chosen, kind, self._verifier, "drafts")
             steps.check()
             numbers = torch.rand(
                 steps.taken.shape,
-                generator=selector_generator(selector, laws.device),
+                generator=selector_generator(selector, table.device),
                 dtype=torch.float64,
-                device=laws.device,
+                device=table.device,
             )
             return steps.verify(numbers.cpu().numpy())
 
     def _siblings(
         self, probs: Any, ids: IntArray, trees: TreeBatch, target: ProbRows
     ) -> tuple[ProbRows, BoolArray]:
-        """Find the law that the children of each node were drawn from, and which were chosen.
+        """Find what the children of each node were drawn from, and which were chosen.
 
         The first child was drawn from the draft model's output itself.
         """
@@ -234,31 +234,31 @@ class _LayoutVerifier:
         first = np.zeros(ids.shape, dtype=np.int64)
         first[inner] = trees.children[inner][:, 0] - 1
         rows = torch.arange(len(ids), device=probs.device)[:, None]
-        laws = probs[rows, torch.from_numpy(first).to(probs.device)]
+        shared = probs[rows, torch.from_numpy(first).to(probs.device)]
         shape = (*ids.shape, target.vocab_size)
-        return read_probs(laws, "draft_probs", shape, "(B, T + 1, V)", target), chosen
+        return read_probs(shared, "draft_probs", shape, "(B, T + 1, V)", target), chosen
 
 
-def _drawn_so(laws: Any, tokens: IntArray, draft: str) -> bool:
-    """Tell whether the laws of siblings, (n, V), each given those before it, are of that kind."""
+def _drawn_so(probs: Any, tokens: IntArray, draft: str) -> bool:
+    """Tell whether siblings were drawn so, each from a row of (n, V) given those before it."""
     import torch
 
-    expected = laws[0].clone()
-    for law, token in zip(laws, tokens.tolist(), strict=True):
-        if not torch.allclose(law, expected / expected.sum(), rtol=0.0, atol=_SAME_LAW):
+    expected = probs[0].clone()
+    for own, token in zip(probs, tokens.tolist(), strict=True):
+        if not torch.allclose(own, expected / expected.sum(), rtol=0.0, atol=_SAME):
             return False
         if draft == "without_replacement":
             expected[token] = 0.0
     return True
 
 
-def _draw(laws: Any, selector: Any) -> Any:
-    """Draw a token from each law, (B, V), by the selector's generator."""
+def _draw(probs: Any, selector: Any) -> Any:
+    """Draw a token from each distribution, (B, V), by the selector's generator."""
     import torch
     from economize.decoding.capabilities import selector_generator
 
-    generator = selector_generator(selector, laws.device)
-    return torch.multinomial(laws, 1, generator=generator)[:, 0]
+    generator = selector_generator(selector, probs.device)
+    return torch.multinomial(probs, 1, generator=generator)[:, 0]
 
 
 def _before(draft: Any) -> IntArray:

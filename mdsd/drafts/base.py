@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_whole
+from mdsd._arguments import check_whole, refuse_entries
 from mdsd._probabilities import as_float_array, check_probs, ratio_order
 from mdsd._random import RandomSource
 from mdsd._tokens import check_token_ids
@@ -550,7 +550,8 @@ class DraftKind:
         InvalidArgumentError
             As for `check_count`, or if `vocab_size` is not an integer >= 1.
         """
-        size = max(check_whole("vocab_size", vocab_size, 1), self.check_count(num_drafts), 2)
+        least = self.check_count(num_drafts) if self.distinct else 2
+        size = max(check_whole("vocab_size", vocab_size, 1), least, 2)
         uniform = np.full(size, 1.0 / size)
         return self.make([uniform] * num_drafts if self.one_model_each else uniform, num_drafts)
 
@@ -659,12 +660,8 @@ def checked_hit_probs(draft: DraftDistribution, order: IntArray) -> FloatArray:
         wrong[1:] |= np.diff(values) < -1e-12
     wrong[0] |= abs(values[0]) > 1e-12
     wrong[-1] |= abs(values[-1] - 1.0) > 1e-9
-    if wrong.any():
-        index = int(np.argmax(wrong))
-        raise InvalidDistributionError(
-            f"{label}: index {index} is {float(values[index])!r}; "
-            "expected numbers that rise from 0 to 1"
-        )
+    rising = "expected numbers that rise from 0 to 1"
+    refuse_entries(label, values, wrong, rising, InvalidDistributionError)
     return values
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_type, read_array, shown
 from mdsd._probabilities import check_probs
 from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
+from mdsd.testing._failures import FALSE_ALARM, require
 from mdsd.verifiers import Plan
 
 
@@ -54,7 +54,13 @@ def drafted_mass(laws: FloatArray, ids: IntArray) -> FloatArray:
     return np.asarray(np.where(drafted, laws, 0.0).sum(axis=1))
 
 
-def chi_square_p_value(counts: Any, expected_probs: FloatArray) -> float:
+def follows(counts: ArrayLike, expected_probs: FloatArray, message: str) -> None:
+    """Fail, hardly ever by chance, where counts are not those of draws from a distribution."""
+    p_value = chi_square_p_value(counts, expected_probs)
+    require(p_value > FALSE_ALARM, f"{message} (p = {p_value:.2g})")
+
+
+def chi_square_p_value(counts: ArrayLike, expected_probs: FloatArray) -> float:
     """P-value of observed counts under a law, with rare cells pooled.
 
     Parameters

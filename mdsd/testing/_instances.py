@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,7 +90,16 @@ class DraftRecipe:
         return f"{package}.{self.kind.__qualname__}({', '.join(given)})"
 
 
-_PROBS_KINDS = ("flat", "peaked", "sparse", "ties", "point", "nearly_flat", "one_heavy", "scales")
+_WEIGHTS: Mapping[str, Callable[[np.random.Generator, int], FloatArray]] = {
+    "flat": lambda rng, size: rng.dirichlet(np.ones(size)),
+    "peaked": lambda rng, size: rng.dirichlet(np.full(size, 0.1)),
+    "sparse": lambda rng, size: rng.dirichlet(np.ones(size)) * (rng.random(size) < 0.6),
+    "ties": lambda rng, size: rng.integers(0, 4, size).astype(np.float64),
+    "point": lambda _, size: np.zeros(size),
+    "nearly_flat": lambda rng, size: 1.0 + 1e-9 * rng.random(size),
+    "one_heavy": lambda _, size: np.full(size, 1e-12 / size),
+    "scales": lambda rng, size: 10.0 ** rng.uniform(-30.0, 0.0, size),
+}
 
 
 def random_probs(rng: RandomSource, vocab_size: int, kind: str | None = None) -> FloatArray:
@@ -123,27 +133,11 @@ def random_probs(rng: RandomSource, vocab_size: int, kind: str | None = None) ->
     rng = generator(rng, "study")
     vocab_size = check_whole("vocab_size", vocab_size, 1)
     if kind is None:
-        kind = str(rng.choice(_PROBS_KINDS))
-    check_name("kind", kind, _PROBS_KINDS)
+        kind = str(rng.choice(list(_WEIGHTS)))
+    check_name("kind", kind, _WEIGHTS)
     chosen = int(rng.integers(vocab_size))
-    if kind == "flat":
-        weights = rng.dirichlet(np.ones(vocab_size))
-    elif kind == "peaked":
-        weights = rng.dirichlet(np.full(vocab_size, 0.1))
-    elif kind == "sparse":
-        weights = rng.dirichlet(np.ones(vocab_size)) * (rng.random(vocab_size) < 0.6)
-    elif kind == "ties":
-        weights = rng.integers(0, 4, vocab_size).astype(np.float64)
-    elif kind == "point":
-        weights = np.zeros(vocab_size)
-    elif kind == "nearly_flat":
-        weights = 1.0 + 1e-9 * rng.random(vocab_size)
-    elif kind == "one_heavy":
-        weights = np.full(vocab_size, 1e-12 / vocab_size)
-        weights[chosen] = 1.0
-    else:  # scales
-        weights = 10.0 ** rng.uniform(-30.0, 0.0, vocab_size)
-    if not weights.sum() > 0.0:
+    weights = _WEIGHTS[kind](rng, vocab_size)
+    if kind == "one_heavy" or not weights.sum() > 0.0:
         weights[chosen] = 1.0
     return np.asarray(weights / weights.sum())
 
@@ -187,16 +181,11 @@ def drafts_of(
     for kind in example_kinds(num_drafts):
         probs = np.array(draft_probs[:num_drafts] if kind.one_model_each else draft_probs[0])
         if kind.drawable(probs[np.newaxis], num_drafts)[0]:
-            found.append(kind.make(probs, num_drafts))
-    return [*filter(_lists_tuples, found), explicit]
-
-
-def _lists_tuples(draft: DraftDistribution) -> bool:
-    try:
-        draft.tuple_arrays()
-    except UnsupportedError:
-        return False
-    return True
+            draft = kind.make(probs, num_drafts)
+            with suppress(UnsupportedError):
+                draft.tuple_arrays()
+                found.append(draft)
+    return [*found, explicit]
 
 
 def instances(seed: int = 0, count: int = 24) -> Iterator[Instance]:

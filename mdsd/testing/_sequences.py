@@ -9,6 +9,7 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._typing import FloatArray
@@ -27,7 +28,7 @@ _Law = dict[tuple[int, ...], float]
 def sequence_law(
     target: Model,
     draft_model: Model | Sequence[Model],
-    prompt_ids: Any,
+    prompt_ids: ArrayLike,
     length: int,
     **options: Any,
 ) -> dict[tuple[int, ...], float]:
@@ -80,7 +81,7 @@ def sequence_law(
 
 
 def accepted_law(
-    target: Model, draft_model: Model | Sequence[Model], prompt_ids: Any, **options: Any
+    target: Model, draft_model: Model | Sequence[Model], prompt_ids: ArrayLike, **options: Any
 ) -> FloatArray:
     """Law of the number of drafted tokens that the first step of a decoder accepts.
 

@@ -77,12 +77,8 @@ def probability_vectors(
             f"min_support is {min_support}, with at most {vocab_size or max_vocab_size} tokens"
         )
 
-    @st.composite
-    def vectors(draw: DrawFn) -> FloatArray:
-        size = draw(st.sampled_from(sizes))
-        return _normalised(draw(_weights(size)), min_support)
-
-    return vectors()
+    weights = st.sampled_from(sizes).flatmap(_weights)
+    return weights.map(lambda found: _normalised(found, min_support))
 
 
 def draft_distributions(

@@ -23,7 +23,7 @@ from mdsd.studies.planning.acceptance import (
 )
 from mdsd.studies.planning.plan_table import plan_report, tree_lines
 from mdsd.studies.planning.plots import leaf_places, plan_figure
-from mdsd.studies.planning.trees import PlannedTree, plan_limits, planned_tree
+from mdsd.studies.planning.trees import PlanLimits, PlannedTree, planned_tree
 from mdsd.studies.terminal import print_report
 from mdsd.testing import accepted_law, sequence_law
 
@@ -33,7 +33,7 @@ UNBALANCED = [0.5, 0.2, 0.1]
 
 
 def planned(rates: Any, **limits: Any) -> PlannedTree:
-    return planned_tree(RankAcceptance(np.array(rates), None, "given"), plan_limits(**limits))
+    return planned_tree(RankAcceptance(np.array(rates), None, "given"), PlanLimits(**limits))
 
 
 # --- plans in decoders ---------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_probabilities_add_up_to_the_expected_tokens(rates, budget):
 )
 def test_bad_limits(limit, value, words):
     with pytest.raises(InvalidArgumentError, match=words):
-        plan_limits(**{limit: value})
+        PlanLimits(**{limit: value})
 
 
 # --- acceptance given ----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from mdsd.studies.simulation.chains import random_chains
 from mdsd.studies.simulation.plots import simulation_figures
 from mdsd.studies.simulation.runs import Simulation, run_simulation
 from mdsd.studies.simulation.simulation_rows import compared
-from mdsd.studies.simulation.simulation_settings import SimulationSettings, simulation_settings
+from mdsd.studies.simulation.simulation_settings import SimulationSettings
 from mdsd.studies.simulation.simulation_table import simulation_report
 from mdsd.studies.terminal import print_report
 
@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def settings() -> SimulationSettings:
-    return simulation_settings(**SMALL)
+    return SimulationSettings(**SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_same_settings_same_numbers(settings, found):
 
 
 def test_a_number_does_not_depend_on_what_else_is_simulated(found):
-    alone = run_simulation(simulation_settings(**{**SMALL, "batch_sizes": [5], "epsilons": [0.0]}))
+    alone = run_simulation(SimulationSettings(**{**SMALL, "batch_sizes": [5], "epsilons": [0.0]}))
     assert [row for row in alone.rejections if row.batch_size == 5] == [
         row for row in found.rejections if row.batch_size == 5
     ]
@@ -144,7 +144,7 @@ def test_progress_counts_simulations(settings):
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 5), (2, 1)])
 def test_smallest_chains(sizes, stationary):
     vocab_size, horizon = sizes
-    least = simulation_settings(
+    least = SimulationSettings(
         vocab_size=vocab_size, horizon=horizon, stationary=stationary, batch_sizes=[1], runs=2
     )
     found = run_simulation(least)
@@ -177,14 +177,14 @@ def test_stationary_chain_has_one_matrix():
 def test_default_chain_is_rejected_in_a_third_of_its_positions():
     """In kind that of the published figure: 16.41 rejections in 50 positions."""
     rejections = [
-        expected_rejections(*simulation_settings(seed=seed).chains().setting) for seed in range(5)
+        expected_rejections(*SimulationSettings(seed=seed).chains().setting) for seed in range(5)
     ]
     assert 15.0 < min(rejections) <= max(rejections) < 18.0
 
 
 def test_sizes_are_sorted_and_a_single_sequence_is_one_of_them():
-    assert simulation_settings(batch_sizes=[8, 2, 8]).batch_sizes == (1, 2, 8)
-    assert simulation_settings(epsilons=[0.2, 0, 0.2]).epsilons == (0.0, 0.2)
+    assert SimulationSettings(batch_sizes=[8, 2, 8]).batch_sizes == (1, 2, 8)
+    assert SimulationSettings(epsilons=[0.2, 0, 0.2]).epsilons == (0.0, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_sizes_are_sorted_and_a_single_sequence_is_one_of_them():
 )
 def test_bad_settings(option, value, words):
     with pytest.raises(InvalidArgumentError, match=words):
-        simulation_settings(**{option: value})
+        SimulationSettings(**{option: value})
 
 
 def test_scores():
@@ -312,7 +312,7 @@ def test_table_has_theory_simulation_and_scores(settings, found, capsys):
 
 def test_chance_of_the_largest_score(capsys):
     """Two scores of which the larger is 1.96: chance takes either as far in 1 - 0.95**2."""
-    least = simulation_settings(vocab_size=1, horizon=1, batch_sizes=[1], epsilons=[0.0], runs=2)
+    least = SimulationSettings(vocab_size=1, horizon=1, batch_sizes=[1], epsilons=[0.0], runs=2)
     found = run_simulation(least)
     scored = [replace(found.rejections[0], z=score) for score in (-1.959963984540054, 0.3)]
     print_report(simulation_report(replace(found, rejections=tuple(scored)), least))

@@ -49,8 +49,8 @@ def read_side(value: Any, place: str) -> list[Known | None]:
     >>> [position and position.logprobs for position in read_side(prompt, "target")]
     [None, {5: -0.25}]
     """
-    if isinstance(value, list):
-        return _read_list(value, place)
+    if isinstance(value, list) and not _is_position(value):
+        return _read_positions(value, place)
     if not isinstance(value, dict):
         return [_read_position(value, place)]
     if isinstance(value.get("choices"), list):
@@ -139,14 +139,8 @@ def _read_completion(value: Mapping[str, Any], place: str) -> list[Known | None]
     return _read_positions(positions, f"{place}.top_logprobs", tokens)
 
 
-def _read_list(value: Sequence[Any], place: str) -> list[Known | None]:
-    """Read a list: of the tokens of one position, or of positions."""
-    if _is_position(value):
-        return [_read_position(value, place)]
-    return _read_positions(value, place)
-
-
 def _is_position(value: Sequence[Any]) -> bool:
+    """Tell whether a list is one of the tokens of a position, not of positions."""
     first = next(iter(value), None)
     if isinstance(first, dict):
         return isinstance(first.get("token"), str) and "top_logprobs" not in first

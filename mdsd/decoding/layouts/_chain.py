@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mdsd._arguments import row_name
 from mdsd._random import RandomSource
-from mdsd._typing import BoolArray, IntArray
+from mdsd._typing import BoolArray, IntArray, TensorLike
 from mdsd.batch import verify_batch
 from mdsd.batch.tensors.spaces import to_host
 from mdsd.decoding.layouts import _inputs as inputs
@@ -26,7 +25,7 @@ def draws_one(kind: DraftKind) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """B chains of at most g drafts, each of which is judged by itself.
+    """B chains of at most g drafts, each of which is tested by itself.
 
     Attributes
     ----------
@@ -56,7 +55,7 @@ class Chains:
     bonus: IntArray | None = None
 
     def verify(
-        self, rng: RandomSource, uniforms: ArrayLike | None, shape: tuple[int, ...]
+        self, rng: RandomSource, uniforms: TensorLike | None, shape: tuple[int, ...]
     ) -> list[Any]:
         """Check everything that counts, then draw, and verify.
 
@@ -89,26 +88,26 @@ class Chains:
         drafts = np.full(self.places[0].shape, PADDING, dtype=np.int64)
         inside = columns < sizes
         drafts[inside] = self.ids[self._at(inside)]
-        judged = np.logical_and.accumulate(drafts != PADDING, axis=1)
-        lengths = judged.sum(axis=1)
+        tested = np.logical_and.accumulate(drafts != PADDING, axis=1)
+        lengths = tested.sum(axis=1)
         ends = columns == lengths[:, np.newaxis]
-        self.target.check(self._at(judged | (ends if self.bonus is None else ends & inside)))
-        drafted = self._check_drafts(judged, drafts[judged])
+        self.target.check(self._at(tested | (ends if self.bonus is None else ends & inside)))
+        drafted = self._check_drafts(tested, drafts[tested])
         numbers = inputs.read_numbers(rng, uniforms, columns <= sizes, shape)
         extra = numbers[np.arange(len(sizes)), self.sizes]
 
         tokens = np.full(drafts.shape, PADDING, dtype=np.int64)
-        if judged.any():
+        if tested.any():
             verified = verify_batch(
-                self.target.take(self._at(judged)),
+                self.target.take(self._at(tested)),
                 drafted,
-                drafts[judged][:, np.newaxis],
+                drafts[tested][:, np.newaxis],
                 draft="with_replacement",
                 verifier="single",
-                uniforms=np.stack([numbers[judged], extra[np.nonzero(judged)[0]]], axis=1),
+                uniforms=np.stack([numbers[tested], extra[np.nonzero(tested)[0]]], axis=1),
             )
-            tokens[judged] = inputs.host_ids(verified.token_ids)
-        passed = judged & (tokens == drafts)
+            tokens[tested] = inputs.host_ids(verified.token_ids)
+        passed = tested & (tokens == drafts)
         accepted = np.logical_and.accumulate(passed, axis=1).sum(axis=1)
         # The token of the first rejection stands where it was found; behind it comes nothing.
         tokens[columns > accepted[:, np.newaxis]] = PADDING
@@ -126,9 +125,9 @@ class Chains:
         """Places of some positions, chain after chain."""
         return tuple(axis[mask] for axis in self.places)
 
-    def _check_drafts(self, judged: BoolArray, drafts: IntArray) -> Any:
-        """Check the tokens that are judged, and find the distribution of each, (R, V)."""
-        places = self._at(judged)
+    def _check_drafts(self, tested: BoolArray, drafts: IntArray) -> Any:
+        """Check the tokens that are tested, and find the distribution of each, (R, V)."""
+        places = self._at(tested)
         used = np.zeros(self.ids.shape, dtype=np.bool_)
         used[places] = True
         inputs.check_ids(self.ids, used, self.target.vocab_size, "draft_token_ids")

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mdsd._arguments import is_bfloat16_tensor, row_name
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._random import RandomSource, generator, read_uniforms
 from mdsd._tokens import read_token_ids, refuse_outside
-from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
+from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray, TensorLike
 from mdsd.batch import verify_batch
 from mdsd.batch._inputs import read_batch
 from mdsd.batch.tensors.inputs import is_real
@@ -183,11 +182,9 @@ def read_indices(values: Any, name: str, shape: tuple[int | None, ...], words: s
     if values is None:
         raise InvalidArgumentError(f"{name} is missing; expected integers of shape {words}")
     try:
-        given = read_token_ids(to_host(values), name)
+        return read_ids(values, name, shape, words)
     except InvalidTokenError as error:
         raise InvalidArgumentError(str(error).replace("token ids are", "expected")) from None
-    _refuse_shape(given, name, shape, words, InvalidArgumentError)
-    return given.astype(np.int64, copy=False)
 
 
 def _refuse_shape(
@@ -261,7 +258,7 @@ def one_hot_rows(ids: IntArray, like: ProbRows) -> Any:
 
 
 def read_numbers(
-    rng: RandomSource, uniforms: ArrayLike | None, taken: BoolArray, shape: tuple[int, ...]
+    rng: RandomSource, uniforms: TensorLike | None, taken: BoolArray, shape: tuple[int, ...]
 ) -> FloatArray:
     """Read the caller's numbers in [0, 1), or draw them, each row of a batch by itself.
 

@@ -46,7 +46,9 @@ def read_draft(
     draft_probs : array_like, tensor or None
     fits : callable
         Tells whether a kind fits the layout.
-    shape, words, target
+    shape : tuple of int
+        Of the distributions, but for the last axis.
+    words, target
         As for `read_probs`.
 
     Raises
@@ -73,7 +75,7 @@ def read_draft(
             "draft_probs is missing: give the laws that the drafted tokens were drawn from, or "
             "draft='deterministic' if they were chosen"
         )
-    return kind, read_probs(draft_probs, "draft_probs", shape, words, target)
+    return kind, read_probs(draft_probs, "draft_probs", (*shape, target.vocab_size), words, target)
 
 
 def find_verifier(

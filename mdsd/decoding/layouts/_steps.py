@@ -8,12 +8,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mdsd._arguments import row_name
 from mdsd._probabilities import check_probs
 from mdsd._random import RandomSource
-from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd._typing import BoolArray, FloatArray, IntArray, TensorLike
 from mdsd.batch import BatchVerification, verify_batch
 from mdsd.batch.tensors.spaces import to_host
 from mdsd.decoding.layouts import _inputs as inputs
@@ -135,17 +134,13 @@ class TreeSteps:
         """
         shape, words = (*ids.shape, None), "(N, V)" if ids.ndim == 1 else "(B, N, V)"
         target = inputs.read_probs(probs[0], "target_probs", shape, words)
-        kind, drafted = kinds.read_draft(
-            draft, probs[1], _has_one_model, (*ids.shape, target.vocab_size), words, target
-        )
+        kind, drafted = kinds.read_draft(draft, probs[1], _has_one_model, ids.shape, words, target)
         if ids.ndim == 1:
             ids, target = ids[np.newaxis], target.as_batch()
             drafted = drafted and drafted.as_batch()
         counts = np.unique(trees.num_children[trees.num_children > 0]).tolist()
-        chosen, every = (
-            kinds.find_verifier(verifier, kind, counts),
-            np.full(ids.shape, kind is None),
-        )
+        chosen = kinds.find_verifier(verifier, kind, counts)
+        every = np.full(ids.shape, kind is None)
         steps = cls(trees, ids, target, drafted, every, kind, chosen, ids_name)
         steps.check()
         return steps
@@ -167,9 +162,9 @@ class TreeSteps:
         _ = self.taken  # refuses kinds that the verifier does not support
         used = self.trees.used
         self.target.check(np.nonzero(used))
-        judged = used.copy()
-        judged[:, :1] = False
-        inputs.check_ids(self.ids, judged, self.target.vocab_size, self.ids_name, self.target.alone)
+        tested = used.copy()
+        tested[:, :1] = False
+        inputs.check_ids(self.ids, tested, self.target.vocab_size, self.ids_name, self.target.alone)
         for siblings in self._siblings(np.nonzero(self.trees.num_children)):
             self._check_children(siblings)
 
@@ -249,7 +244,7 @@ class TreeSteps:
         level = np.arange(levels.max(initial=1))[:, np.newaxis]
         return np.asarray((level < levels) & (np.arange(most.max(initial=1)) < most[:, None, None]))
 
-    def read_numbers(self, rng: RandomSource, uniforms: ArrayLike | None) -> FloatArray:
+    def read_numbers(self, rng: RandomSource, uniforms: TensorLike | None) -> FloatArray:
         """Read the caller's numbers, (B, L, m), or draw them; (L, m) for a tree alone."""
         return inputs.read_numbers(rng, uniforms, self.taken, self.taken.shape[self.target.alone :])
 
@@ -281,10 +276,8 @@ class TreeSteps:
                 rows = siblings.places[0]
                 uniforms = numbers[rows, depth, : self.verifier.num_uniforms(siblings.example)]
                 found = self._verify(siblings, self.verifier, uniforms)
-                tokens[rows], index = (
-                    inputs.host_ids(found.token_ids),
-                    inputs.host_ids(found.accept_index),
-                )
+                tokens[rows] = inputs.host_ids(found.token_ids)
+                index = inputs.host_ids(found.accept_index)
                 child = self.trees.children[(*siblings.places, index)]
                 further[rows] = np.where(index >= 0, child, PADDING)
             (going,) = np.nonzero(further != PADDING)

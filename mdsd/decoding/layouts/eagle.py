@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mdsd._random import RandomSource
+from mdsd._typing import Tensor, TensorLike
 from mdsd.decoding.layouts._inputs import read_ids, read_indices
 from mdsd.decoding.layouts._steps import TreeSteps
 from mdsd.decoding.layouts._trees import TreeBatch, tree_from_paths
@@ -37,7 +36,7 @@ class EagleTree:
 
     best_candidate: int
     accept_length: int
-    next_token_probs: Any
+    next_token_probs: Tensor
     token_id: int
 
     @property
@@ -52,15 +51,15 @@ class EagleTree:
 
 
 def eagle_tree(
-    draft_token_ids: ArrayLike,
-    retrieve_indices: ArrayLike,
-    draft_probs: ArrayLike | None,
-    target_probs: ArrayLike,
+    draft_token_ids: TensorLike,
+    retrieve_indices: TensorLike,
+    draft_probs: TensorLike | None,
+    target_probs: TensorLike,
     *,
     draft: Draft,
     verifier: str | Verifier | None = None,
     rng: RandomSource = None,
-    uniforms: ArrayLike | None = None,
+    uniforms: TensorLike | None = None,
 ) -> EagleTree:
     """Verify one draft tree in the layout of EAGLE's ``evaluate_posterior``.
 
@@ -68,7 +67,7 @@ def eagle_tree(
     ----------
     draft_token_ids : array_like or tensor of int, shape (N,)
         Token of each node (EAGLE's ``draft_tokens`` without its batch axis). Node 0 is the root,
-        the last token known: it is not judged. A node with the id -1 is left out, with everything
+        the last token known: it is not tested. A node with the id -1 is left out, with everything
         below it.
     retrieve_indices : array_like or tensor of int, shape (L, D)
         For each leaf the numbers of the nodes on the path to it, the root first; a row ends at its

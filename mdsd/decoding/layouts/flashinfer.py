@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mdsd._random import RandomSource
+from mdsd._typing import Tensor, TensorLike
 from mdsd.decoding.layouts._chain import Chains, draws_one
 from mdsd.decoding.layouts._inputs import read_ids, read_probs
 from mdsd.decoding.layouts._kinds import read_draft
@@ -30,29 +29,29 @@ class FlashInferChain:
     emitted : array, shape (B,)
         ``accepted + 1``: the extra token, recovered or bonus, is counted.
     output_accepted_token_num : array, shape (B,)
-        FlashInfer's count of that name: drafts that pass the test when every position is judged by
+        FlashInfer's count of that name: drafts that pass the test when every position is tested by
         itself, also those after the first rejection. It measures how well draft and target agree;
         neither the extra token nor anything about the output is in it.
     output_emitted_draft_token_num : array, shape (B,)
         FlashInfer's count of that name, equal to `accepted`: the extra token is NOT counted.
     """
 
-    token_ids: Any
-    drafted: Any
-    accepted: Any
-    emitted: Any
-    output_accepted_token_num: Any
-    output_emitted_draft_token_num: Any
+    token_ids: Tensor
+    drafted: Tensor
+    accepted: Tensor
+    emitted: Tensor
+    output_accepted_token_num: Tensor
+    output_emitted_draft_token_num: Tensor
 
 
 def flashinfer_chain(
-    draft_probs: ArrayLike | None,
-    draft_token_ids: ArrayLike,
-    target_probs: ArrayLike,
+    draft_probs: TensorLike | None,
+    draft_token_ids: TensorLike,
+    target_probs: TensorLike,
     *,
     draft: Draft = "with_replacement",
     rng: RandomSource = None,
-    uniforms: ArrayLike | None = None,
+    uniforms: TensorLike | None = None,
 ) -> FlashInferChain:
     """Verify a batch of draft chains in the layout of FlashInfer's ``chain_speculative_sampling``.
 
@@ -117,8 +116,7 @@ def flashinfer_chain(
     ids = read_ids(draft_token_ids, "draft_token_ids", (None, None), "(B, g)")
     count, length = ids.shape
     target = read_probs(target_probs, "target_probs", (count, length + 1, None), "(B, g + 1, V)")
-    shape = (*ids.shape, target.vocab_size)
-    drafted = read_draft(draft, draft_probs, draws_one, shape, "(B, g, V)", target)
+    drafted = read_draft(draft, draft_probs, draws_one, ids.shape, "(B, g, V)", target)
     places = tuple(np.indices((count, length + 1)))
     chains = Chains(ids, target, *drafted, places, np.full(count, length))
     found = chains.verify(rng, uniforms, (count, length + 1))

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._random import RandomSource
-from mdsd._typing import BoolArray, IntArray
+from mdsd._typing import BoolArray, IntArray, Tensor, TensorLike
 from mdsd.decoding.layouts._inputs import PADDING, read_ids, read_indices
 from mdsd.decoding.layouts._steps import TreeSteps
 from mdsd.decoding.layouts._trees import TreeBatch, tree_from_links
@@ -41,30 +40,30 @@ class SglangTree:
         ``accepted + 1``: the extra token, recovered or bonus, is counted.
     """
 
-    predicts: Any
-    accept_index: Any
-    accept_token_num: Any
-    token_ids: Any
-    accepted: Any
-    emitted: Any
+    predicts: Tensor
+    accept_index: Tensor
+    accept_token_num: Tensor
+    token_ids: Tensor
+    accepted: Tensor
+    emitted: Tensor
 
 
 def sglang_tree(
     *,
-    candidates: ArrayLike,
-    retrive_index: ArrayLike | None = None,
-    retrive_next_token: ArrayLike | None = None,
-    retrive_next_sibling: ArrayLike | None = None,
-    retrieve_index: ArrayLike | None = None,
-    retrieve_next_token: ArrayLike | None = None,
-    retrieve_next_sibling: ArrayLike | None = None,
-    target_probs: ArrayLike,
-    draft_probs: ArrayLike | None = None,
+    candidates: TensorLike,
+    retrive_index: TensorLike | None = None,
+    retrive_next_token: TensorLike | None = None,
+    retrive_next_sibling: TensorLike | None = None,
+    retrieve_index: TensorLike | None = None,
+    retrieve_next_token: TensorLike | None = None,
+    retrieve_next_sibling: TensorLike | None = None,
+    target_probs: TensorLike,
+    draft_probs: TensorLike | None = None,
     draft: Draft,
     verifier: str | Verifier | None = None,
     num_speculative_tokens: int | None = None,
     rng: RandomSource = None,
-    uniforms: ArrayLike | None = None,
+    uniforms: TensorLike | None = None,
 ) -> SglangTree:
     """Verify a batch of draft trees in the layout of SGLang's tree verification kernels.
 
@@ -73,7 +72,7 @@ def sglang_tree(
     Parameters
     ----------
     candidates : array_like or tensor of int, shape (B, N)
-        Token of each node. Node 0 is the root, the last token known: it is not judged. A node with
+        Token of each node. Node 0 is the root, the last token known: it is not tested. A node with
         the id -1 is left out, with everything below it.
     retrive_index : array_like or tensor of int, shape (B, N)
         Slot of each node in `predicts`, in 0..B N - 1, different for all nodes in use: in SGLang

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._random import RandomSource
 from mdsd._tokens import read_token_ids
-from mdsd._typing import IntArray
+from mdsd._typing import IntArray, Tensor, TensorLike
 from mdsd.batch.tensors.spaces import to_host
 from mdsd.decoding.layouts._chain import Chains, draws_one
 from mdsd.decoding.layouts._inputs import check_ids, read_ids, read_indices, read_probs
@@ -36,23 +35,23 @@ class VllmFlattened:
         ``accepted + 1``: the extra token, recovered or bonus, is counted.
     """
 
-    token_ids: Any
-    drafted: Any
-    accepted: Any
-    emitted: Any
+    token_ids: Tensor
+    drafted: Tensor
+    accepted: Tensor
+    emitted: Tensor
 
 
 def vllm_flattened(
-    draft_token_ids: ArrayLike,
-    cu_num_draft_tokens: ArrayLike,
-    draft_probs: ArrayLike | None,
-    target_probs: ArrayLike,
-    bonus_token_ids: ArrayLike,
+    draft_token_ids: TensorLike,
+    cu_num_draft_tokens: TensorLike,
+    draft_probs: TensorLike | None,
+    target_probs: TensorLike,
+    bonus_token_ids: TensorLike,
     *,
     draft: Draft = "with_replacement",
     max_spec_len: int | None = None,
     rng: RandomSource = None,
-    uniforms: ArrayLike | None = None,
+    uniforms: TensorLike | None = None,
 ) -> VllmFlattened:
     """Verify draft chains in the flattened layout of vLLM's ``rejection_sample``.
 
@@ -123,8 +122,7 @@ def vllm_flattened(
     ids = read_ids(draft_token_ids, "draft_token_ids", (None,), "(T,)")
     starts, stops = _read_bounds(cu_num_draft_tokens, len(ids))
     target = read_probs(target_probs, "target_probs", (len(ids), None), "(T, V)")
-    shape = (*ids.shape, target.vocab_size)
-    drafted = read_draft(draft, draft_probs, draws_one, shape, "(T, V)", target)
+    drafted = read_draft(draft, draft_probs, draws_one, ids.shape, "(T, V)", target)
     bonus = _read_bonus(bonus_token_ids, len(stops), target.vocab_size)
     sizes = stops - starts
     width = int(sizes.max(initial=0))

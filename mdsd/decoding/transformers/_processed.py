@@ -41,8 +41,8 @@ class ProcessedRows:
         self._model.keep(rows, prefixes)
 
 
-class VisitedRows(ProcessedRows):
-    """A model whose logits are processed for the nodes that a verification visits."""
+class LazyRows(ProcessedRows):
+    """A model whose logits are processed for the nodes that a verification asks about."""
 
     def logits(self, prefixes: Prefixes) -> list[Any]:
         found = self._model.logits(prefixes)

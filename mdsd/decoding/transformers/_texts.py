@@ -62,7 +62,7 @@ class CachedText:
         self._branches: dict[tuple[int, int], Branch] = {}  # by number of the parent, and token id
 
     def unread(self, prefixes: Sequence[list[int]]) -> tuple[list[Branch], list[Branch]]:
-        """Find out what has to be read for the laws after some prefixes.
+        """Find out what has to be read for the logits after some prefixes.
 
         Parameters
         ----------
@@ -92,17 +92,12 @@ class CachedText:
                     new.append(child)
                 branch = self._branches[key]
             if branch.slot != UNREAD:
-                branch = self._again(branch)
+                # An unread token takes the place of the one that was read.
+                branch = Branch(branch.parent, branch.number, branch.token_id, branch.position)
+                self._branches[key] = branch
                 new.append(branch)
             asked.append(branch)
         return new, asked
-
-    def _again(self, branch: Branch) -> Branch:
-        """Put an unread token in the place of one that was read."""
-        assert branch.parent is not None
-        fresh = Branch(branch.parent, branch.number, branch.token_id, branch.position)
-        self._branches[branch.parent.number, branch.token_id] = fresh
-        return fresh
 
     def _shorten(self, prefixes: Sequence[list[int]]) -> None:
         """Cut the text to what all prefixes begin with, and continue."""

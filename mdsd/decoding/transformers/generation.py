@@ -17,7 +17,7 @@ from mdsd.decoding.rows import PlainRows, RowModel
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.transformers._batch import read_batch
 from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, cache_of
-from mdsd.decoding.transformers._processed import ProcessedRows, VisitedRows
+from mdsd.decoding.transformers._processed import LazyRows, ProcessedRows
 from mdsd.decoding.transformers._rows import CachedRows, MappedRows
 from mdsd.decoding.transformers._scores import Processors
 from mdsd.decoding.transformers._seeds import read_seed
@@ -128,7 +128,7 @@ def multi_draft(
 
     Logits processors, and the warpers of ``temperature``, ``top_k`` and the like, are applied to
     both models: at each node to the prefix that leads to it. They must be functions of the prefix
-    and its logits. Then the law of the output is that of ``generate`` without ``custom_generate``.
+    and its logits. Then the output is distributed as without ``custom_generate``.
     With ``do_sample=False`` its tokens are the same, but for ties, which rounding may decide
     differently; a node then has one child, the draft model's most likely token.
 
@@ -192,7 +192,7 @@ def multi_draft(
     models = drafting if isinstance(drafting, list) else [drafting]
     decoder = replace(
         decoder,
-        target=VisitedRows(cached, processors, active),
+        target=LazyRows(cached, processors, active),
         draft_models=tuple(
             ProcessedRows(_row_model(plain.name, each, len(active), chunk), processors, active)
             for plain, each in zip(decoder.draft_models, models, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from mdsd._arguments import check_number, check_whole, shown
@@ -20,31 +20,14 @@ _MOST_SHARD_POSITIONS = 1024
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """How the target continues prompts.
-
-    Attributes
-    ----------
-    max_new_tokens : int
-        Length of a continuation.
-    temperature : float
-        That it is drawn at.
-    seed : int
-    """
-
-    max_new_tokens: int
-    temperature: float
-    seed: int
-
-
-@dataclass(frozen=True)
 class CaptureSettings:
     """A request, checked and completed.
 
     Parameters
     ----------
     sample, max_new_tokens, temperature, top_k, positions, min_context, positions_per_shard, seed
-        As for `mdsd.studies.capture`; a `top_k` that keeps the whole vocabulary becomes None.
+        As for `mdsd.studies.capture`; a `top_k` that keeps the whole vocabulary becomes None, and
+        what is left open of samples gets its default.
 
     Raises
     ------
@@ -53,8 +36,9 @@ class CaptureSettings:
 
     Examples
     --------
-    >>> CaptureSettings(sample=True).sampling
-    Sampling(max_new_tokens=64, temperature=1.0, seed=0)
+    >>> settings = CaptureSettings(sample=True)
+    >>> settings.max_new_tokens, settings.temperature
+    (64, 1.0)
     """
 
     sample: bool = False
@@ -76,6 +60,8 @@ class CaptureSettings:
             "min_context": check_whole("min_context", self.min_context, 1),
             "seed": check_whole("seed", self.seed, 0, math.inf),
         }
+        if self.sample:
+            read |= {"max_new_tokens": DEFAULT_NEW_TOKENS, "temperature": 1.0}
         for name in ("max_new_tokens", "positions", "positions_per_shard"):
             if (value := getattr(self, name)) is not None:
                 read[name] = check_whole(name, value, 1)
@@ -88,17 +74,9 @@ class CaptureSettings:
         self.__dict__.update(read)
 
     @property
-    def sampling(self) -> Sampling | None:
-        """How continuations of the prompts are drawn; None where there are none."""
-        if not self.sample:
-            return None
-        length = DEFAULT_NEW_TOKENS if self.max_new_tokens is None else self.max_new_tokens
-        return Sampling(length, 1.0 if self.temperature is None else self.temperature, self.seed)
-
-    @property
     def shortest_prompt(self) -> int:
         """Tokens that a prompt needs for a position."""
-        return self.min_context if self.sampling else self.min_context + 1
+        return self.min_context if self.sample else self.min_context + 1
 
     def kept(self, vocab_size: int) -> int | None:
         """Tokens to keep of each model; None if that is all of them."""
@@ -129,12 +107,11 @@ class CaptureSettings:
 
     def describe(self) -> dict[str, Any]:
         """Give the settings that decide what is captured, as its files state them."""
-        sampling: dict[str, Any] = dict.fromkeys(field.name for field in fields(Sampling))
-        if self.sampling:
-            sampling = vars(self.sampling)
-        limits = {"positions": self.positions, "min_context": self.min_context}
-        return {"sample": self.sample, **sampling, **limits}
-
-
-capture_settings = CaptureSettings
-"""What ``mdsd capture`` makes of its options."""
+        return {
+            "sample": self.sample,
+            "max_new_tokens": self.max_new_tokens,
+            "temperature": self.temperature,
+            "seed": self.seed if self.sample else None,
+            "positions": self.positions,
+            "min_context": self.min_context,
+        }

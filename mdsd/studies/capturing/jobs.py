@@ -84,7 +84,7 @@ class CaptureJob:
                 "prompts": {**self.source, "token_ids_sha256": token_ids_digest(self.prompts)},
                 "settings": {
                     **settings.describe(),
-                    "eos_token_ids": sorted(self.eos_token_ids) if settings.sampling else None,
+                    "eos_token_ids": sorted(self.eos_token_ids) if settings.sample else None,
                     "positions_per_shard": settings.shard_size(self.vocab_size, len(self.models)),
                 },
                 "versions": versions(self.models),

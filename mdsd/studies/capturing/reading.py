@@ -12,7 +12,7 @@ from mdsd.decoding import Model
 from mdsd.decoding.models import model_logits
 from mdsd.errors import InvalidDistributionError
 from mdsd.filters import probs_from_logits
-from mdsd.studies.capturing.capture_settings import Sampling
+from mdsd.studies.capturing.capture_settings import CaptureSettings
 
 _BLOCK = 256
 """Positions of a call: a forward of this length is about as quick, by token, as a longer one."""
@@ -137,7 +137,7 @@ def continued(
     reader: Reader,
     prompt: list[int],
     number: int,
-    sampling: Sampling,
+    settings: CaptureSettings,
     eos_token_ids: Collection[int],
 ) -> list[int]:
     """Continue a prompt by tokens drawn from a model, one after the other.
@@ -149,7 +149,8 @@ def continued(
     prompt : list of int
     number : int
         Of the prompt. Each has its own random stream, whatever was drawn for others.
-    sampling : Sampling
+    settings : CaptureSettings
+        Of samples.
     eos_token_ids : collection of int
         Tokens that end the text.
 
@@ -158,11 +159,11 @@ def continued(
     list of int
         The prompt and the new tokens; an end token is the last.
     """
-    rng = generator(sampling.seed, "capture", number)
+    rng = generator(settings.seed, "capture", number)
     text = list(prompt)
-    while len(text) < len(prompt) + sampling.max_new_tokens:
+    while len(text) < len(prompt) + (settings.max_new_tokens or 0):
         logits = reader.logits(text, len(text) - 1, len(text))[0]
-        probs = probs_from_logits(logits, temperature=sampling.temperature)
+        probs = probs_from_logits(logits, temperature=settings.temperature or 0.0)
         text.append(int(draw_tokens(probs, rng.random())))
         if text[-1] in eos_token_ids:
             break

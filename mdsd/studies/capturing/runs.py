@@ -180,9 +180,7 @@ def run_capture(
 def _most_positions(job: CaptureJob, settings: CaptureSettings) -> int:
     """Count positions, as if no sample ended early; refuse a job that has none."""
     counts = [
-        settings.sampling.max_new_tokens
-        if settings.sampling
-        else len(prompt) - settings.min_context
+        settings.max_new_tokens or len(prompt) - settings.min_context
         for prompt in job.prompts
         if len(prompt) >= settings.shortest_prompt
     ]
@@ -214,13 +212,13 @@ def _positions(
     """
     kept = settings.kept(job.vocab_size)
     for number, prompt in enumerate(job.prompts):
-        last = len(prompt) - 2 + (settings.sampling.max_new_tokens if settings.sampling else 0)
+        last = len(prompt) - 2 + (settings.max_new_tokens or 0)
         if len(prompt) < settings.shortest_prompt or (number, last) <= after:
             continue
         text, first = prompt, settings.min_context - 1
-        if settings.sampling:
+        if settings.sample:
             (target, *_) = _readers(job, number)
-            text = continued(target, prompt, number, settings.sampling, job.eos_token_ids)
+            text = continued(target, prompt, number, settings, job.eos_token_ids)
             first = len(prompt) - 1
         readers = _readers(job, number)
         for start, stop in blocks(first, len(text) - 1, job.vocab_size):

@@ -115,16 +115,12 @@ def decode_settings(
     InvalidArgumentError, UnsupportedError
         If an option is out of range, a name is not known, or they do not go together.
     """
-    verifier = _single("verifier", _names("verifier", verifiers, _verifier_names()))
+    verifier = _single("verifier", _read_verifiers(verifiers))
     kind = _single("draft", read_kinds(drafts))
-    scheme = _single("scheme", _names("scheme", schemes, SCHEMES))
+    scheme = _single("scheme", read_names("scheme", schemes, SCHEMES, SCHEMES))
     if seeds is not None:
         raise InvalidArgumentError(f"seeds is {shown(seeds)}; expected it in a comparison only")
-    if scheme == "batch":
-        branching = _read_chains(num_drafts, depth, tree)
-    else:
-        branching = _read_branching(num_drafts, depth, tree)
-    case = DecoderCase(verifier, kind, branching, scheme)
+    case = DecoderCase(verifier, kind, _read_tree(num_drafts, depth, tree, scheme), scheme)
     return _settings(models, (case,), seeds=1, eos_token_ids=models.eos_token_ids, **common)
 
 
@@ -169,9 +165,9 @@ def comparison_settings(
     InvalidArgumentError
         If an option is out of range, a name is not known, or nothing is left to run.
     """
-    chosen = _names("verifier", verifiers, _verifier_names())
-    plans = _names("scheme", schemes, SCHEMES)
-    branching = _read_branching(num_drafts, depth, tree)
+    chosen = _read_verifiers(verifiers)
+    plans = read_names("scheme", schemes, SCHEMES, SCHEMES)
+    branching = _read_tree(num_drafts, depth, tree)
     kinds = read_kinds(drafts)
     if drafts is None and max(branching) == 1:
         kinds = _of_single_drafts(kinds)
@@ -246,12 +242,9 @@ def _settings(
     return settings
 
 
-def _verifier_names() -> tuple[str, ...]:
-    return (*verifier_names(), *PATH_VERIFICATIONS)
-
-
-def _names(kind: str, given: Iterable[str] | None, known: Sequence[str]) -> tuple[str, ...]:
-    return read_names(kind, given, known, known)
+def _read_verifiers(given: Iterable[str] | None) -> tuple[str, ...]:
+    known = (*verifier_names(), *PATH_VERIFICATIONS)
+    return read_names("verifier", given, known, known)
 
 
 def _single(what: str, chosen: Sequence[T]) -> T:
@@ -262,37 +255,25 @@ def _single(what: str, chosen: Sequence[T]) -> T:
     return chosen[0]
 
 
-def _read_branching(
-    num_drafts: int | None, depth: int | None, tree: Sequence[int] | None
+def _read_tree(
+    num_drafts: int | None, depth: int | None, tree: Sequence[int] | None, scheme: str = "tree"
 ) -> tuple[int, ...]:
+    """Read a tree by its branching; of `num_drafts` and `depth`, one alone leaves the other."""
     if tree is not None:
+        if scheme == "batch":
+            raise InvalidArgumentError(
+                "tree and scheme 'batch' are both given; the scheme drafts num_drafts chains of "
+                "depth tokens"
+            )
         if num_drafts is not None or depth is not None:
             other = "depth" if num_drafts is None else "num_drafts"
             raise InvalidArgumentError(f"tree and {other} are both given; a tree has its own")
-        return _branching(TreeShape.from_branching(tree))
+        return TreeShape.from_branching(tree).branching or ()
     if num_drafts is None and depth is None:
-        return DEFAULT_TREE
-    return _branching(TreeShape.k_ary(*_completed(num_drafts, depth)))
-
-
-def _read_chains(
-    num_drafts: int | None, depth: int | None, tree: Sequence[int] | None
-) -> tuple[int, ...]:
-    if tree is not None:
-        raise InvalidArgumentError(
-            "tree and scheme 'batch' are both given; the scheme drafts num_drafts chains of depth "
-            "tokens"
-        )
-    if num_drafts is None and depth is None:
+        if scheme == "tree":
+            return DEFAULT_TREE
         num_drafts, depth = DEFAULT_CHAINS
-    return _branching(batch_shape(*_completed(num_drafts, depth)))
-
-
-def _completed(num_drafts: int | None, depth: int | None) -> tuple[int, int]:
-    """Leave what is not given at the default of `mdsd.decoding.generate`."""
-    return 3 if num_drafts is None else num_drafts, 4 if depth is None else depth
-
-
-def _branching(shape: TreeShape) -> tuple[int, ...]:
-    assert shape.branching is not None  # all nodes of a level are alike
-    return shape.branching
+    made = batch_shape if scheme == "batch" else TreeShape.k_ary
+    # What is not given is as `mdsd.decoding.generate` has it.
+    shape = made(3 if num_drafts is None else num_drafts, 4 if depth is None else depth)
+    return shape.branching or ()

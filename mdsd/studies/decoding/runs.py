@@ -178,16 +178,12 @@ class _Text:
         settings: DecodeSettings,
         write: Callable[[str], object] | None,
     ) -> None:
-        self._decode, self._write = models.decode, write
+        self._decode, self._write = models.decode, write or (lambda piece: None)
         self._token_ids = list(settings.prompt_ids)
         # Decoded together with the prompt: a tokenizer may write a token otherwise at the start.
         self._start = len(self._decode(self._token_ids))
         self.written = ""
-        self._emit(settings.prompt)
-
-    def _emit(self, piece: str) -> None:
-        if self._write is not None and piece:
-            self._write(piece)
+        self._write(settings.prompt)
 
     def append(self, token_ids: list[int]) -> None:
         self._token_ids += token_ids
@@ -200,4 +196,5 @@ class _Text:
     def _advance(self, text: str) -> None:
         piece = text[self._start + len(self.written) :]
         self.written += piece
-        self._emit(piece)
+        if piece:
+            self._write(piece)

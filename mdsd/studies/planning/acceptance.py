@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd._arguments import check_whole, shown
-from mdsd._frozen import FrozenArrays, frozen
+from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray
 from mdsd.datasets import Source
 from mdsd.drafts import Draft, WithoutReplacement, read_kind
@@ -50,11 +50,6 @@ class RankAcceptance(FrozenArrays):
     by_rank: FloatArray
     stderr: FloatArray | None
     source: str
-
-    def __post_init__(self) -> None:
-        frozen(self.by_rank)
-        if self.stderr is not None:
-            frozen(self.stderr)
 
 
 # --- given ---------------------------------------------------------------------------------------
@@ -294,8 +289,8 @@ def measured_acceptance(
     shares = []
     for start, stop in study_blocks(source, settings.study.positions):
         block = FilteredBlock(source.read(start, stop), case.filters)
-        for position, laws in enumerate(zip(block.target, block.draft(model), strict=True), start):
-            shares.append(_shares(settings, position, *laws))
+        for position, pair in enumerate(zip(block.target, block.draft(model), strict=True), start):
+            shares.append(_shares(settings, position, *pair))
             step()
     found, count = np.array(shares), len(shares)
     return RankAcceptance(

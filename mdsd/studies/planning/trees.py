@@ -41,44 +41,29 @@ class NodeRow(Row):
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """Checked limits of a plan.
-
-    Attributes
-    ----------
-    budget : int
-        Most nodes.
-    max_depth, max_branching : int or None
-    """
-
-    budget: int
-    max_depth: int | None
-    max_branching: int | None
-
-
-def plan_limits(
-    *, budget: int = 16, max_depth: int | None = None, max_branching: int | None = None
-) -> PlanLimits:
-    """Check the limits of a plan, before anything is measured for it.
+    """Limits of a plan, checked before anything is measured for it.
 
     Parameters
     ----------
     budget : int, default 16
+        Most nodes.
     max_depth, max_branching : int, optional
-
-    Returns
-    -------
-    PlanLimits
 
     Raises
     ------
     InvalidArgumentError
         If one of them is out of range.
     """
-    check_whole("budget", budget, 1, MAX_NODES)
-    for name, value in (("max_depth", max_depth), ("max_branching", max_branching)):
-        if value is not None:
-            check_whole(name, value, 1)
-    return PlanLimits(budget, max_depth, max_branching)
+
+    budget: int = 16
+    max_depth: int | None = None
+    max_branching: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("budget", self.budget, 1, MAX_NODES)
+        for name in ("max_depth", "max_branching"):
+            if (value := getattr(self, name)) is not None:
+                check_whole(name, value, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +129,7 @@ def planned_tree(acceptance: RankAcceptance, limits: PlanLimits) -> PlannedTree:
     Examples
     --------
     >>> from mdsd.studies.planning.acceptance import given_acceptance
-    >>> found = planned_tree(given_acceptance("0.6,0.2"), plan_limits(budget=3))
+    >>> found = planned_tree(given_acceptance("0.6,0.2"), PlanLimits(budget=3))
     >>> [(row.parent, row.rank, round(row.probability, 12)) for row in found.rows]
     [(0, 0, 0.6), (1, 0, 0.36), (2, 0, 0.216)]
     """

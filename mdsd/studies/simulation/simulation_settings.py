@@ -120,7 +120,3 @@ class SimulationSettings:
             Which simulation of its kind: a batch size, or a rule and the number of its point.
         """
         return generator(self.seed, "study", _STREAMS[stream], *place)
-
-
-simulation_settings = SimulationSettings
-"""What ``mdsd simulate`` makes of its options."""
