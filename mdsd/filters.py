@@ -176,9 +176,20 @@ def read_filters(options: FilterOptions) -> Filters:
     InvalidArgumentError
         If one is not a filter, or out of range; names it and those that are.
     """
-    for name in options:
-        check_name("filter", name, FILTER_COLUMNS)
+    check_filter_names(options, FILTER_COLUMNS)
     return Filters(**options)
+
+
+def check_filter_names(names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse keyword arguments that are no filters.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Naming the first, and those that are known.
+    """
+    for name in names:
+        check_name("filter", name, known)
 
 
 class Filtered:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import mdsd
 from mdsd import DraftDistribution, acceptance_bound, filter_probs, get_verifier, probs_from_logits
+from mdsd.drafts.registry import draft_types
 from mdsd.errors import UnsupportedError
 from mdsd.testing import (
     check_plan,
@@ -26,16 +27,8 @@ from mdsd.testing import (
 
 from .verifiers import NAMES, supporting
 
-KINDS = {
-    "with_replacement": mdsd.WithReplacement,
-    "without_replacement": mdsd.WithoutReplacement,
-    "independent": mdsd.IndependentDrafts,
-    "greedy": mdsd.GreedyDraft,
-    "top_k": mdsd.TopKDraft,
-    "spechub": mdsd.SpecHubDraft,
-    "explicit": mdsd.ExplicitDraft,
-}
-BY_TIES = ("greedy", "top_k", "spechub")
+KINDS = {each.name: each for each in (*draft_types(), mdsd.ExplicitDraft)}
+BY_TIES = ("greedy", "top_k", "spechub", "hybrid")
 """Their laws depend on the ids of tokens that tie."""
 
 FORMULATIONS = ("prefix", "submodular", "subset", "matching", "lp", "cover", "cvxpy")

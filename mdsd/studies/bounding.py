@@ -7,7 +7,7 @@ from typing import Unpack
 
 from mdsd.datasets import Dataset
 from mdsd.drafts import Draft
-from mdsd.filters import CutOptions
+from mdsd.filters import CUT_COLUMNS, CutOptions, check_filter_names
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.means import all_rows, bound_rows
 from mdsd.studies.study_rows import BoundRow
@@ -61,6 +61,7 @@ def bound(
     greedy           4 0.790
     """
     check_progress(progress)
+    check_filter_names(filters, CUT_COLUMNS)
     source = open_dataset(dataset)
     settings = bound_settings(
         source,

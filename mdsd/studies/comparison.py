@@ -7,7 +7,7 @@ from typing import Unpack
 
 from mdsd.datasets import Dataset
 from mdsd.drafts import Draft
-from mdsd.filters import CutOptions
+from mdsd.filters import CUT_COLUMNS, CutOptions, check_filter_names
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.means import all_rows, compare_rows
 from mdsd.studies.study_rows import CompareRow
@@ -76,6 +76,7 @@ def compare(
     [('greedy', 0.735, 5), ('optimal', 0.735, 5), ('naive', 0.269, 5)]
     """
     check_progress(progress)
+    check_filter_names(filters, CUT_COLUMNS)
     source = open_dataset(dataset)
     settings = compare_settings(
         source,

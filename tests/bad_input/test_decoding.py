@@ -23,6 +23,7 @@ from .values import (
     IDS,
     INF,
     MATRIX,
+    MIN_PS,
     NAN,
     NOT_NUMBERS,
     PROBS,
@@ -97,6 +98,7 @@ def decoding_rows() -> Iterator[list[Row]]:
         "temperature": (InvalidArgumentError, TEMPERATURES),
         "top_k": (InvalidArgumentError, TOP_KS),
         "top_p": (InvalidArgumentError, TOP_PS),
+        "min_p": (InvalidArgumentError, MIN_PS),
         "logits_processor": (InvalidArgumentError, no_functions),
         "eos_token_id": (InvalidTokenError, ends),
         "rng": (InvalidArgumentError, SEEDS),
@@ -111,7 +113,7 @@ def decoding_rows() -> Iterator[list[Row]]:
             values,
         )
 
-    unknown: Values = {"typo": ("topp", "'topp'", "'top_p'"), "other": ("min_p", "'min_p'")}
+    unknown: Values = {"typo": ("topp", "'topp'", "'top_p'"), "other": ("typical_p", "'typical_p'")}
     yield rows(
         "decoding.generate",
         "filters",

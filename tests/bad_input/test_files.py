@@ -186,6 +186,7 @@ COMMANDS = {
     ),
     "temperature": ("bound mine.npz --temperature -1", "-1"),
     "top_p": ("bound mine.npz --top-p 0", "top_p"),
+    "min_p": ("bound mine.npz --min-p 2", "min_p"),
     "ending": ("bound mine.npz --output x.txt", ".csv"),
     "plot_ending": ("bound mine.npz --output x.csv --plot x.jpg", ".png"),
     "study_temperature": ("study mine.npz --temperature -1 --output kept", "-1"),

@@ -13,6 +13,7 @@ from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from .rows import Row, Values, rows
 from .values import (
     INF,
+    MIN_PS,
     NAN,
     NOT_NUMBERS,
     PROBS,
@@ -97,6 +98,7 @@ def filter_rows() -> Iterator[list[Row]]:
             ("temperature", by_row),
             ("top_k", TOP_KS),
             ("top_p", TOP_PS),
+            ("min_p", MIN_PS),
         ):
             yield rows(
                 call,
@@ -106,7 +108,12 @@ def filter_rows() -> Iterator[list[Row]]:
                 bad,
             )
     filters = mdsd.Filters()
-    for option, bad in (("temperature", TEMPERATURES), ("top_k", TOP_KS), ("top_p", TOP_PS)):
+    for option, bad in (
+        ("temperature", TEMPERATURES),
+        ("top_k", TOP_KS),
+        ("top_p", TOP_PS),
+        ("min_p", MIN_PS),
+    ):
         yield rows(
             "Filters", option, lambda v, o=option: mdsd.Filters(**{o: v}), InvalidArgumentError, bad
         )

@@ -11,7 +11,7 @@ from mdsd.errors import InvalidArgumentError
 
 from .calls import DATA
 from .rows import Row, Values, rows
-from .values import COUNTS, INF, MATRIX, NAN, TOP_KS, TOP_PS, WHOLE_SEEDS, P, Q, written
+from .values import COUNTS, INF, MATRIX, MIN_PS, NAN, TOP_KS, TOP_PS, WHOLE_SEEDS, P, Q, written
 
 LOG = mdsd.datasets.TopLogprobs(
     "log", ("drop2",), (mdsd.datasets.LoggedPosition(1, {"a": -0.5}, {"drop2": {"a": -0.7}}),)
@@ -45,6 +45,7 @@ def study_rows() -> Iterator[list[Row]]:
         ("temperatures", temperatures, "temperature"),
         ("top_k", TOP_KS, "top_k"),
         ("top_p", TOP_PS, "top_p"),
+        ("min_p", MIN_PS, "min_p"),
         ("positions", {**MATRIX, **written(0, -1, 1.5, True, "5")}, "positions"),
         (
             "drafts",
@@ -96,7 +97,7 @@ def study_rows() -> Iterator[list[Row]]:
             mdsd.studies.interval,
             LOG,
             "log",
-            [row for row in options if not row[0].startswith(("temp", "top"))],
+            [row for row in options if not row[0].startswith(("temp", "top", "min"))],
         ),
     ):
         yield rows(call, argument, study, InvalidArgumentError, datasets)
@@ -110,7 +111,21 @@ def study_rows() -> Iterator[list[Row]]:
                 values,
                 named=named,
             )
-    filters = {"top_k": TOP_KS, "top_p": TOP_PS}
+    unknown: Values = {"typo": ("topp", "'topp'", "'top_p'"), "other": ("typical_p", "'typical_p'")}
+    for call, run in (
+        ("studies.compare", lambda **options: mdsd.studies.compare(DATA, **options)),
+        ("studies.bound", lambda **options: mdsd.studies.bound(DATA, **options)),
+        ("studies.study", lambda **options: mdsd.studies.study(DATA, **options)),
+    ):
+        yield rows(
+            call,
+            "filters",
+            lambda name, f=run: f(**{name: 0.9}),
+            InvalidArgumentError,
+            unknown,
+            named="filter",
+        )
+    filters = {"top_k": TOP_KS, "top_p": TOP_PS, "min_p": MIN_PS}
     of_a_grid = [
         (option, listed(filters[option]) if option in filters else values, named)
         for option, values, named in options + extra

@@ -152,6 +152,13 @@ TOP_PS: Values = {
     "none": (None, "None"),
     "beyond_float64": (10**400,),
 }
+MIN_PS: Values = {
+    **MATRIX,
+    **written(-0.5, 1.5, "0.1", True, 1j),
+    "nan": (NAN, "nan"),
+    "none": (None, "None"),
+    "beyond_float64": (10**400,),
+}
 TOLERANCES: Values = {
     **MATRIX,
     **written(-1e-9, "1e-9", True, 1j),

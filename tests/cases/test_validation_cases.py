@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mdsd
+from mdsd.drafts.registry import draft_types
 
 from .reading import (
     CASES,
@@ -543,7 +544,7 @@ def test_unsupported_pair_is_named(case, verifier, draft_name):
         "kseq": ["with_replacement"],
         "greedy": ["greedy"],
         "spechub": ["spechub"],
-        "rrs": ["with_replacement", "without_replacement", "independent"],
+        "rrs": [each.name for each in draft_types() if each.successive],
     }[verifier]
     with pytest.raises(mdsd.UnsupportedError) as caught:
         chosen.plan(case.vector("target_probs"), draft)

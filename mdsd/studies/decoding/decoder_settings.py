@@ -14,7 +14,7 @@ from mdsd.decoding.decoder import SCHEMES, read_prompt
 from mdsd.decoding.verification import PATH_VERIFICATIONS
 from mdsd.drafts import Draft, DraftKind, WithoutReplacement
 from mdsd.errors import InvalidArgumentError
-from mdsd.filters import FilterOptions, Filters
+from mdsd.filters import FilterOptions, Filters, read_filters
 from mdsd.studies.decoding.cases import DecoderCase, applicable, candidates
 from mdsd.studies.decoding.models import TextModels
 from mdsd.studies.study_settings import read_kinds, read_names
@@ -232,7 +232,7 @@ def _settings(
         prompt,
         tuple(read_prompt(prompt_ids, models.target.vocab_size)),
         check_whole("max_new_tokens", max_new_tokens, 1),
-        Filters(**filters),
+        read_filters(filters),
         tuple(range(first, first + count)),
         eos_token_ids,
         unused,

@@ -13,7 +13,7 @@ from typing import Unpack
 from mdsd._files import as_path
 from mdsd.datasets import Dataset, Source, open_source
 from mdsd.drafts import Draft
-from mdsd.filters import FilterAxes
+from mdsd.filters import CUT_COLUMNS, FilterAxes, check_filter_names
 from mdsd.studies.cases import Progress, Steps, check_progress
 from mdsd.studies.grid.folder import Block, Study, opened_study
 from mdsd.studies.grid.workers import check_workers, run_tasks
@@ -104,6 +104,7 @@ def study(
     1.0
     """
     check_progress(progress)
+    check_filter_names(filters, CUT_COLUMNS)
     source = open_source(data)
     settings = grid_settings(
         source,
