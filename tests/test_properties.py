@@ -534,9 +534,7 @@ def test_filters_that_are_off_change_nothing(probs):
 
 def rebuilt(draft: Any, vectors: Any) -> Any:
     """The same kind of draft from other vectors."""
-    if draft.name in ("independent", "spechub"):
-        return type(draft)(vectors)
-    return type(draft)(vectors, draft.num_drafts)
+    return draft.own_kind.make(vectors, draft.num_drafts)
 
 
 def padded(draft: Any, added: int) -> Any:

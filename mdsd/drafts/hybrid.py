@@ -162,7 +162,11 @@ class HybridDraft(TopAndTail):
     def grouped_laws(self, target_probs: FloatArray) -> Iterator[GroupedLaw]:  # noqa: D102
         from solvers.grouped_draws import refined_draws
 
+        if self._tail is not None and self.num_top == 0:
+            return self._tail.grouped_laws(target_probs)
         # Beside weights so large the tail comes last for sure, to far below rounding.
         weights = _SURE * self.tail_probs
+        if np.count_nonzero(weights) < np.count_nonzero(self.tail_probs):
+            return super().grouped_laws(target_probs)  # some would be too small for a number
         weights[self.top_token_ids] = 1.0
         return refined_draws(target_probs, weights / weights.sum(), self.num_drafts)

@@ -180,10 +180,10 @@ def test_an_argument_that_is_new_is_noticed():
 
 
 def test_a_filter_that_is_new_is_noticed(monkeypatch):
-    annotations = {**filters.FilterOptions.__annotations__, "min_p": float}
+    annotations = {**filters.FilterOptions.__annotations__, "typical_p": float}
     monkeypatch.setattr(filters.FilterOptions, "__annotations__", annotations)
     unsettled = {part for part in public_parameters() if not is_settled(*part, COVERED)}
-    assert ("decoding.generate", "min_p") in unsettled
+    assert ("decoding.generate", "typical_p") in unsettled
 
 
 def test_no_row_is_about_something_else():

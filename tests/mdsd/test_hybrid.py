@@ -154,6 +154,17 @@ def test_full_vocabulary():
     assert plan.gap >= bound - plan.acceptance_rate - 1e-12
 
 
+@pytest.mark.parametrize("m", [0, 1])
+def test_probabilities_near_the_smallest_number(m):
+    q = np.array([1.0, 8e-320, 4e-320][: m + 2])
+    draft = HybridDraft(q, m + 2, m)  # all tokens are drafted
+    for target in np.eye(m + 2):
+        for method in ("auto", "submodular", "lp"):
+            assert mdsd.acceptance_bound(target, draft, method=method).value == pytest.approx(1.0)
+        plan = mdsd.get_verifier("optimal").plan(target, draft)
+        assert plan.acceptance_rate == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
