@@ -10,6 +10,7 @@ from mdsd._probabilities import as_float_array, check_probs
 from mdsd.batch import _inputs, acceptance_bounds, acceptance_rates, verify_batch
 from mdsd.batch._rules import Rule, rule_of
 from mdsd.batch.tensors import bounds, spaces, verification
+from mdsd.drafts import read_kind
 
 from .. import commands
 from ..mdsd.batch_rows import DRAFTS, KINDS, instances
@@ -349,15 +350,14 @@ def test_verifications_ask_for_one_value(rule, from_host):
     given = (ids, None) if from_host else (on_meta(ids), on_meta(uniforms))
     with NothingLeaves(arrivals=2 if from_host else 0) as watch:
         tokens, index = verification.verify_on_device(
-            spaces.space_of(p),
-            p,
+            spaces.Located.of(p),
             q,
             given[0],
-            draft=draft.get(rule, "with_replacement"),
+            kind=read_kind(draft.get(rule, "with_replacement")),
             rule=rule,
             num_uniforms=n + 1,
             rng=0 if from_host else None,
-            uniforms=given[1],
+            uniforms=spaces.Located.of(given[1]),
         )
     assert watch.asked == 1
     assert watch.arrivals == 0
