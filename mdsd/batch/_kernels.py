@@ -336,7 +336,7 @@ def _kseq_range(
     slack = (num_drafts + 1) * _slack(len(x))
     scale = x_mass / y_mass
     low, high = 1.0, float(num_drafts)
-    middle, _ = kseq_root_and_overlap(x, x_mass, y, y_mass, num_drafts)
+    middle, _ = kseq_root_and_overlap(x, x_mass, y, y_mass, num_drafts, slack)
     # A plan ends where its own excess all but vanishes, which is between two places at which the
     # sign is beyond doubt.
     width = 1e-13

@@ -65,7 +65,7 @@ def kseq_excess(taken: float, rho: float, count: int) -> float:
 
 @njit(cache=True, error_model="numpy")
 def kseq_root_and_overlap(
-    x: AnyArray, x_mass: float, y: AnyArray, y_mass: float, count: int
+    x: AnyArray, x_mass: float, y: AnyArray, y_mass: float, count: int, tolerance: float = 1e-14
 ) -> tuple[float, float]:
     """Find K-SEQ's rho, and ``sum min(p, rho q)`` at it, the probability that a draft is accepted.
 
@@ -77,6 +77,8 @@ def kseq_root_and_overlap(
         Their masses.
     count : int
         n.
+    tolerance : float, default 1e-14
+        Difference of the two sides of the equation, relative to them, that will do.
 
     Returns
     -------
@@ -92,17 +94,17 @@ def kseq_root_and_overlap(
     if below <= 0.0:
         return low, taken
     above = kseq_excess(overlap(x, y, high * scale) / x_mass, high, count)
-    # False position, with the weight of an end that stays halved (Illinois); at every fourth step
+    # False position, with the weight of an end that stays halved (Illinois); at every eighth step
     # the interval is, as the left side may be all but flat.
     middle, side = low, 0
     for step in range(200):
         if not (below > above and high > low):
             break
-        share = below / (below - above) if step % 4 < 3 else 0.5
+        share = below / (below - above) if step % 8 < 7 else 0.5
         middle = min(max(low + (high - low) * share, low), high)
         taken = overlap(x, y, middle * scale) / x_mass
         value = kseq_excess(taken, middle, count)
-        if abs(value) <= 1e-14 * taken:
+        if abs(value) <= tolerance * taken:
             break
         if value > 0.0:
             low, below = middle, value
