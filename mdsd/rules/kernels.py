@@ -94,8 +94,8 @@ def kseq_root_and_overlap(
     if below <= 0.0:
         return low, taken
     above = kseq_excess(overlap(x, y, high * scale) / x_mass, high, count)
-    # False position, with the weight of an end that stays halved (Illinois); from the eighth step on
-    # every fourth halves the interval, as the left side may be all but flat.
+    # False position, with the weight of an end that stays halved (Illinois). From the eighth step
+    # on every fourth halves the interval, as the left side may be all but flat.
     middle, side = low, 0
     for step in range(200):
         if not (below > above and high > low):
