@@ -94,13 +94,13 @@ def kseq_root_and_overlap(
     if below <= 0.0:
         return low, taken
     above = kseq_excess(overlap(x, y, high * scale) / x_mass, high, count)
-    # False position, with the weight of an end that stays halved (Illinois). From the eighth step
-    # on every fourth halves the interval, as the left side may be all but flat.
+    # False position, with the weight of an end that stays halved (Illinois); at every fourth step
+    # the interval is, as the left side may be all but flat.
     middle, side = low, 0
     for step in range(200):
         if not (below > above and high > low):
             break
-        share = below / (below - above) if step < 8 or step % 4 < 3 else 0.5
+        share = below / (below - above) if step % 4 < 3 else 0.5
         middle = min(max(low + (high - low) * share, low), high)
         taken = overlap(x, y, middle * scale) / x_mass
         value = kseq_excess(taken, middle, count)
