@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.groups import TokenGroups, falling_ratio, refined_groups
+from solvers.groups import TokenGroups, falling_ratio, refined_groups, shared_out
 from solvers.hitting import MASS_SCALE, arrival_chances, arrival_nodes, is_last_node
-from solvers.polymatroid import OrderLottery
 
 _SINGLES, _BUCKETS, _FEWEST_BUCKETS = 256, 256, 32
 """Groups to start with.
@@ -243,7 +243,7 @@ def _prefix_hits(order: IntArray, tables: _Arrivals) -> FloatArray:
 
 @njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
 def _add_selection(
-    weight: float,
+    weights: FloatArray,
     order: IntArray,
     tables: _Arrivals,
     selected: FloatArray,
@@ -251,7 +251,7 @@ def _add_selection(
     around: FloatArray,
     drained: FloatArray,
 ) -> None:
-    """Add what one order of the lottery selects.
+    """Add what one order of the lottery selects; it counts ``weights[g]`` for group g.
 
     Groups of one token get their mass outright, in `selected`. Of the others, ``around[slot]``
     collects at each node its weight times the chance that nothing ahead of the group and j tokens
@@ -272,12 +272,12 @@ def _add_selection(
             for j in range(num_draws - 1):
                 for m in range(width):
                     displaced += reach[k, m] * counts[g, 1, m] * behind[j, m]
-            selected[g] += weight * max(masses[g] * chosen - ahead[k] * displaced, 0.0)
+            selected[g] += weights[g] * max(masses[g] * chosen - ahead[k] * displaced, 0.0)
         else:
             s = slot[g]
             for j in range(num_draws):
                 for m in range(width):
-                    reached = weight * reach[k, m] * behind[j, m]
+                    reached = weights[g] * reach[k, m] * behind[j, m]
                     around[s, j, m] += reached
                     drained[s, j, m] += ahead[k] * reached
         _join_group(behind, counts[g], single[g])
@@ -450,13 +450,13 @@ class GroupedDraws:
         """Probability, (G + 1,), that some draw is in the first k groups of an order."""
         return _prefix_hits(order, self._tables)
 
-    def select(self, lottery: OrderLottery) -> DrawsSelection:
+    def select(self, orders: NDArray[np.int32], weights: FloatArray) -> DrawsSelection:
         """Say with what mass each token is selected by a lottery over orders of the groups."""
-        return DrawsSelection(self, lottery)
+        return DrawsSelection(self, orders, weights)
 
 
 def refined_draws(
-    target_masses: FloatArray, weights: FloatArray, num_draws: int
+    target_masses: FloatArray, weights: FloatArray, num_draws: int, *, share: float = 1.0
 ) -> Iterator[GroupedDraws]:
     """Give draws without replacement as groups see them, from coarse groups to single tokens.
 
@@ -466,9 +466,11 @@ def refined_draws(
         p, by whose ratio to the weights tokens are grouped.
     weights, num_draws
         As for `GroupedDraws`. Joining a bucket costs O(n**2): many draws get fewer of them.
+    share : float, default 1.0
+        Of the groups to begin with, where others are searched beside these.
     """
     buckets = max(_BUCKETS * 16 // max(num_draws, 16), _FEWEST_BUCKETS)
-    for groups in refined_groups(target_masses, weights, _SINGLES, buckets):
+    for groups in refined_groups(target_masses, weights, *shared_out(share, _SINGLES, buckets)):
         yield GroupedDraws(weights, num_draws, groups)
 
 
@@ -481,11 +483,13 @@ class DrawsSelection:
     Parameters
     ----------
     draws : GroupedDraws
-    lottery : OrderLottery
-        Over the groups of `draws`.
+    orders : ndarray of int32, shape (K, G)
+        Orders of the groups of `draws`.
+    weights : ndarray, shape (K, G)
+        What each order counts for each group.
     """
 
-    def __init__(self, draws: GroupedDraws, lottery: OrderLottery) -> None:
+    def __init__(self, draws: GroupedDraws, orders: NDArray[np.int32], weights: FloatArray) -> None:
         groups, counts = draws.groups, draws._tables.counts
         self._draws = draws
         self._shared = np.flatnonzero(~groups.single)
@@ -494,9 +498,9 @@ class DrawsSelection:
         self._selected = np.zeros(len(groups))
         self._around = np.zeros((len(self._shared), *counts.shape[1:]))
         self._drained = np.zeros_like(self._around)
-        for order, weight in zip(lottery.orders, lottery.weights, strict=True):
+        for order, counting in zip(orders, np.ascontiguousarray(weights), strict=True):
             found = self._selected, self._slot, self._around, self._drained
-            _add_selection(weight, order, draws._tables, *found)
+            _add_selection(counting, order, draws._tables, *found)
 
     def of_group(self, group: int) -> FloatArray:
         """Give the selection masses of the tokens of a group, in its order."""

@@ -9,8 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from solvers._typing import FloatArray, IntArray
-from solvers.groups import TokenGroups, falling_ratio, refined_groups
-from solvers.polymatroid import OrderLottery
+from solvers.groups import TokenGroups, falling_ratio, refined_groups, shared_out
 
 _SINGLES, _BUCKETS = 1024, 1024
 """Groups to start with.
@@ -66,7 +65,8 @@ def _select_in_order(
 ) -> FloatArray:
     """Find the selection mass of each token of a group whose tokens stand in the order given.
 
-    ``behind_group[j, k]`` is the mass of draw j behind the group in the k-th order of the lottery.
+    ``behind_group[j, k]`` is the mass of draw j behind the group in the k-th order of the lottery,
+    ``order_weights[k]`` what that order counts for this group.
     The recursion is that of `_prefix_hits`, for all orders at once.
     """
     (size, num_draws), count = probs.shape, len(order_weights)
@@ -101,12 +101,12 @@ def _select_within(
 
 @njit(cache=True)
 def _select_all(
-    probs: FloatArray, starts: IntArray, order_weights: FloatArray, behind: FloatArray
+    probs: FloatArray, starts: IntArray, weights: FloatArray, behind: FloatArray
 ) -> FloatArray:
     selected = np.empty(len(probs))
     for g in range(len(starts) - 1):
         start, stop = starts[g], starts[g + 1]
-        selected[start:stop] = _select_within(probs[start:stop], order_weights, behind[g])
+        selected[start:stop] = _select_within(probs[start:stop], weights[g], behind[g])
     return selected
 
 
@@ -147,13 +147,13 @@ class GroupedIndependent:
         """Probability, (G + 1,), that some draw is in the first k groups of an order."""
         return _prefix_hits(order, self._masses)
 
-    def select(self, lottery: OrderLottery) -> IndependentSelection:
+    def select(self, orders: NDArray[np.int32], weights: FloatArray) -> IndependentSelection:
         """Say with what mass each token is selected by a lottery over orders of the groups."""
-        return IndependentSelection(self, lottery)
+        return IndependentSelection(self, orders, weights)
 
 
 def refined_independent(
-    target_masses: FloatArray, probs: FloatArray
+    target_masses: FloatArray, probs: FloatArray, *, share: float = 1.0
 ) -> Iterator[GroupedIndependent]:
     """Give independent draws as groups see them, from coarse groups to single tokens.
 
@@ -163,8 +163,11 @@ def refined_independent(
         p, by whose ratio to the sum of the laws tokens are grouped.
     probs : ndarray, shape (n, V)
         As for `GroupedIndependent`.
+    share : float, default 1.0
+        Of the groups to begin with, where others are searched beside these.
     """
-    for groups in refined_groups(target_masses, probs.sum(axis=0), _SINGLES, _BUCKETS):
+    counts = shared_out(share, _SINGLES, _BUCKETS)
+    for groups in refined_groups(target_masses, probs.sum(axis=0), *counts):
         yield GroupedIndependent(probs, groups)
 
 
@@ -177,18 +180,23 @@ class IndependentSelection:
     Parameters
     ----------
     law : GroupedIndependent
-    lottery : OrderLottery
-        Over the groups of `law`.
+    orders : ndarray of int32, shape (K, G)
+        Orders of the groups of `law`.
+    weights : ndarray, shape (K, G)
+        What each order counts for each group.
     """
 
-    def __init__(self, law: GroupedIndependent, lottery: OrderLottery) -> None:
-        self._law, self._weights = law, lottery.weights
-        self._behind = _masses_behind(lottery.orders, law._masses)
+    def __init__(
+        self, law: GroupedIndependent, orders: NDArray[np.int32], weights: FloatArray
+    ) -> None:
+        self._law, self._weights = law, np.ascontiguousarray(weights.T)
+        self._behind = _masses_behind(orders, law._masses)
 
     def of_group(self, group: int) -> FloatArray:
         """Give the selection masses of the tokens of a group, in its order."""
         start, stop = self._law.groups.starts[group : group + 2]
-        return _select_within(self._law._probs[start:stop], self._weights, self._behind[group])
+        probs = self._law._probs[start:stop]
+        return _select_within(probs, self._weights[group], self._behind[group])
 
     def of_all(self) -> FloatArray:
         """Give the selection masses of the tokens of all groups, group by group."""

@@ -161,6 +161,17 @@ def refined_groups(
         num_singles, num_buckets = 4 * num_singles, 4 * num_buckets
 
 
+def shared_out(share: float, *counts: int) -> tuple[int, ...]:
+    """Give a share of each of some counts, at least 4.
+
+    Examples
+    --------
+    >>> shared_out(0.25, 256, 16)
+    (64, 4)
+    """
+    return tuple(max(4, round(share * count)) for count in counts)
+
+
 def falling_ratio(numerators: FloatArray, denominators: FloatArray) -> IntArray:
     """Sort by ratio, largest first, ties in any order; denominators are positive."""
     with np.errstate(over="ignore"):

@@ -59,6 +59,11 @@ class OrderLottery:
     iterations: int
 
     @property
+    def weights_by_token(self) -> FloatArray:
+        """What each order counts for each token, (K, V): the same for all."""
+        return np.broadcast_to(self.weights[:, np.newaxis], self.orders.shape)
+
+    @property
     def gap(self) -> float:
         """Certified distance of the attained acceptance from the optimum."""
         return certified_gap(self.upper, self.attained, method=_METHOD)

@@ -54,8 +54,16 @@ class GroupedLaw(Protocol):
     def prefix_hits(self, order: IntArray) -> FloatArray:
         """Probability, (G + 1,), that some draw is in the first k groups of an order."""
 
-    def select(self, lottery: OrderLottery) -> Selection:
-        """Say with what mass each token is selected by a lottery over orders of the groups."""
+    def select(self, orders: NDArray[np.int32], weights: FloatArray) -> Selection:
+        """Say with what mass each token is selected by a lottery over orders of the groups.
+
+        Parameters
+        ----------
+        orders : ndarray of int32, shape (K, G)
+        weights : ndarray, shape (K, G)
+            What each order counts for each group: its probability, times that of whatever else has
+            to happen for a draw of that group to be selected.
+        """
 
 
 class SingleTokens:
@@ -89,21 +97,33 @@ class SingleTokens:
         """Probability, (V,), that each token is drawn, or a bound on it."""
         return self._token_hits
 
-    def select(self, lottery: OrderLottery) -> _Searched:
-        """Give what the search found."""
-        return _Searched(lottery.selected)
+    def select(self, orders: NDArray[np.int32], weights: FloatArray) -> KnownSelection:
+        """Say with what mass each token is selected by a lottery over their orders."""
+        selected = np.zeros(len(self.groups))
+        for order, counting in zip(orders, weights, strict=True):
+            # Rounding may let a prefix value fall by an ulp.
+            gains = np.maximum(np.diff(self.prefix_hits(order.astype(np.int64))), 0.0)
+            selected[order] += counting[order] * gains
+        return KnownSelection(selected)
 
 
-class _Searched:
-    """Selection masses as the search over single tokens found them."""
+class KnownSelection:
+    """Selection masses of tokens that are groups by themselves.
+
+    Parameters
+    ----------
+    selected : ndarray, shape (G,)
+    """
 
     def __init__(self, selected: FloatArray) -> None:
         self._selected = selected
 
     def of_group(self, group: int) -> FloatArray:
+        """Give the selection mass of the one token of a group."""
         return self._selected[group : group + 1]
 
     def of_all(self) -> FloatArray:
+        """Give the selection masses of all of them."""
         return self._selected
 
 
@@ -140,7 +160,7 @@ class TokenLottery:
 
     @cached_property
     def _selection(self) -> Selection:
-        return self._law.select(self._lottery)
+        return self._law.select(self.orders, self._lottery.weights_by_token)
 
     def selected_of(self, token: int) -> float:
         """m^ of one token: the work of its group alone, or none if `selected` is known."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import Choices
-from mdsd.drafts import DraftDistribution
+from mdsd.drafts import DraftDistribution, JointDrafts
 from mdsd.errors import UnsupportedError
 from mdsd.verifiers import Verifier
 from mdsd.verifiers.base import Plan, SelectionPlan
@@ -170,5 +170,10 @@ def _plan_key(
 
 def _draft_key(draft: DraftDistribution) -> tuple[object, ...]:
     """Tell drafts apart: built-in ones by kind and probabilities, others by identity."""
+    if isinstance(draft, JointDrafts):
+        groups = (
+            tuple(each for one in group for each in _draft_key(one)) for group in draft.groups
+        )
+        return ("joint", draft.num_others, *groups)
     probs = getattr(draft, "draft_probs", None) if draft.declared else None
     return (id(draft),) if probs is None else (draft.own_kind, draft.num_drafts, probs.tobytes())

@@ -17,6 +17,7 @@ from mdsd.drafts import DraftDistribution
 from mdsd.rules.accepting import accept_probs
 from mdsd.verifiers import OptimalVerifier
 from mdsd.verifiers.base import SelectionPlan
+from mdsd.verifiers.lottery import LotteryPlan
 
 _MOST_STEPS = 100
 _MOST_SCALE = 1e300
@@ -55,6 +56,31 @@ class SelectingVerifier(OptimalVerifier):
         plan = super()._plan(target_probs, draft)
         assert isinstance(plan, SelectionPlan)
         return plan
+
+
+class LotteryVerifier(OptimalVerifier):
+    """An optimal verifier all of whose plans are lotteries over priority orders.
+
+    Parameters
+    ----------
+    tolerance, max_iterations
+        As for `OptimalVerifier`.
+
+    Examples
+    --------
+    >>> from mdsd import WithReplacement
+    >>> plan = LotteryVerifier().plan([0.5, 0.3, 0.2], WithReplacement([0.2, 0.5, 0.3], 2))
+    >>> round(plan.acceptance_rate, 9)
+    0.86
+    """
+
+    def _num_uniforms(self, draft: DraftDistribution) -> int:
+        return LotteryPlan.num_uniforms
+
+    def _plan(self, target_probs: FloatArray, draft: Any) -> LotteryPlan:
+        return LotteryPlan(
+            target_probs, draft, tolerance=self.tolerance, max_iterations=self.max_iterations
+        )
 
 
 def _has_top(draft: DraftDistribution) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mdsd._arguments import check_name
 from mdsd.decoding.biased import BiasedVerification
 from mdsd.decoding.block import BlockVerification
+from mdsd.decoding.layers import LayerVerification
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.traversal import TraversalVerification
@@ -13,6 +14,7 @@ from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
 PATH_VERIFICATIONS: dict[str, type[StepVerification]] = {
     "block": BlockVerification,
+    "layers": LayerVerification,
     "traversal": TraversalVerification,
 }
 """Verifications that decide about whole paths, by name."""

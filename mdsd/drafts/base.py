@@ -313,6 +313,16 @@ class DraftDistribution(ABC):
         """
         raise UnsupportedError(f"the {self.name} draft distribution does not declare next_probs()")
 
+    def separate_probs(self) -> FloatArray | None:
+        """Law of each draft where they are drawn independently of each other.
+
+        Returns
+        -------
+        ndarray of float64, shape (n, V), or None
+            None where they are not, or the class does not say so.
+        """
+        return self.token_hit_probs()[np.newaxis] if self.num_drafts == 1 else None
+
     def token_hit_probs(self) -> FloatArray:
         """Probability that each token is among the drafts.
 
@@ -361,12 +371,15 @@ class DraftDistribution(ABC):
         subset[order[:length]] = False
         return value, subset
 
-    def grouped_laws(self, target_probs: FloatArray) -> Iterator[GroupedLaw]:
+    def grouped_laws(self, target_probs: FloatArray, *, share: float = 1.0) -> Iterator[GroupedLaw]:
         """Give this law as the search for an optimal lottery sees it, from coarse to fine groups.
 
         Parameters
         ----------
         target_probs : ndarray of float64, shape (V,)
+            Or masses that sum to less, where there are tokens that are never drafted.
+        share : float, default 1.0
+            Of the groups to begin with: less where others are searched together with these.
 
         Yields
         ------

@@ -7,6 +7,7 @@ from mdsd.drafts.explicit import ExplicitDraft
 from mdsd.drafts.greedy import GreedyDraft
 from mdsd.drafts.hybrid import HybridDraft
 from mdsd.drafts.independent import IndependentDrafts
+from mdsd.drafts.joint import JointDrafts
 from mdsd.drafts.spechub import SpecHubDraft
 from mdsd.drafts.top_k import TopKDraft
 from mdsd.drafts.with_replacement import WithReplacement
@@ -17,6 +18,7 @@ __all__ = [
     "GreedyDraft",
     "HybridDraft",
     "IndependentDrafts",
+    "JointDrafts",
     "SpecHubDraft",
     "TopKDraft",
     "WithReplacement",

@@ -19,9 +19,6 @@ from mdsd.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from solvers.token_lottery import GroupedLaw
 
-_SURE = 1e-30
-"""Mass of all drawn tokens together beside one that comes first, but for far less than rounding."""
-
 
 class HybridDraft(TopAndTail):
     """The `num_top` most likely tokens, then tokens drawn without replacement from the others.
@@ -159,14 +156,7 @@ class HybridDraft(TopAndTail):
         certain = self._certain()[order]
         return np.concatenate([order[~certain], order[certain]])
 
-    def grouped_laws(self, target_probs: FloatArray) -> Iterator[GroupedLaw]:  # noqa: D102
-        from solvers.grouped_draws import refined_draws
-
-        if self._tail is not None and self.num_top == 0:
-            return self._tail.grouped_laws(target_probs)
-        # Beside weights so large the tail comes last for sure, to far below rounding.
-        weights = _SURE * self.tail_probs
-        if np.count_nonzero(weights) < np.count_nonzero(self.tail_probs):
-            return super().grouped_laws(target_probs)  # some would be too small for a number
-        weights[self.top_token_ids] = 1.0
-        return refined_draws(target_probs, weights / weights.sum(), self.num_drafts)
+    def _grouped_tail(self, target_probs: FloatArray, share: float) -> Iterator[GroupedLaw]:
+        if self._tail is None:
+            return iter(())
+        return self._tail.grouped_laws(target_probs, share=share)

@@ -117,10 +117,15 @@ class IndependentDrafts(DeclaredDraft):
             return ratio_order(target_probs, self.draft_probs[0])
         return None
 
-    def grouped_laws(self, target_probs: FloatArray) -> Iterator[GroupedLaw]:  # noqa: D102
+    def separate_probs(self) -> FloatArray:  # noqa: D102
+        return self.draft_probs
+
+    def grouped_laws(  # noqa: D102
+        self, target_probs: FloatArray, *, share: float = 1.0
+    ) -> Iterator[GroupedLaw]:
         from solvers.grouped_independent import refined_independent
 
-        return refined_independent(target_probs, self.draft_probs)
+        return refined_independent(target_probs, self.draft_probs, share=share)
 
 
 def hit_of_independent(ordered_probs: FloatArray, *, repeats: int = 1) -> FloatArray:

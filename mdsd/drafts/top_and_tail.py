@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from mdsd._frozen import frozen
 from mdsd._probabilities import ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.declared import DeclaredDraft
+
+if TYPE_CHECKING:
+    from solvers.token_lottery import GroupedLaw
 
 
 class TopAndTail(DeclaredDraft):
@@ -53,6 +59,26 @@ class TopAndTail(DeclaredDraft):
         hits = self.tail_probs.copy()
         hits[self.top_token_ids] = 1.0
         return hits
+
+    def grouped_laws(  # noqa: D102
+        self, target_probs: FloatArray, *, share: float = 1.0
+    ) -> Iterator[GroupedLaw]:
+        from solvers.grouped_joint import GroupedCertain, refined_joint
+
+        tail = self._grouped_tail(target_probs, share)
+        if not len(self.top_token_ids):
+            return tail
+        parts: list[Iterator[GroupedLaw]]
+        parts = [iter((GroupedCertain(self.top_token_ids, self.vocab_size),))]
+        if len(self.top_token_ids) < self.num_drafts:
+            parts.append(tail)
+        return refined_joint(parts, [0] * len(parts), self.vocab_size)
+
+    def _grouped_tail(self, target_probs: FloatArray, share: float) -> Iterator[GroupedLaw]:
+        """Give the law of the drawn tokens, if there are any, as `grouped_laws` does."""
+        from solvers.grouped_independent import refined_independent
+
+        return refined_independent(target_probs, self.tail_probs[np.newaxis], share=share)
 
     def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
         # f(A) = 1 as soon as A meets T, so an optimal A holds the tokens off T with p > q~ only:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +15,9 @@ from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.drafts.independent import hit_of_independent, product_tuples, token_hits_of_independent
 from mdsd.rules.possible import are_positive
+
+if TYPE_CHECKING:
+    from solvers.token_lottery import GroupedLaw
 
 
 class WithReplacement(DeclaredDraft):
@@ -81,6 +86,16 @@ class WithReplacement(DeclaredDraft):
 
     def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
         return ratio_order(target_probs, self.draft_probs)
+
+    def separate_probs(self) -> FloatArray:  # noqa: D102
+        return np.broadcast_to(self.draft_probs, (self.num_drafts, self.vocab_size))
+
+    def grouped_laws(  # noqa: D102
+        self, target_probs: FloatArray, *, share: float = 1.0
+    ) -> Iterator[GroupedLaw]:
+        from solvers.grouped_independent import refined_independent
+
+        return refined_independent(target_probs, self.separate_probs(), share=share)
 
     def best_prefix(self, target_probs: FloatArray) -> tuple[float, BoolArray]:  # noqa: D102
         from solvers.prefix import prefix_with_replacement

@@ -135,10 +135,15 @@ class WithoutReplacement(DeclaredDraft):
     def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
         return ratio_order(target_probs, self.draft_probs)
 
-    def grouped_laws(self, target_probs: FloatArray) -> Iterator[GroupedLaw]:  # noqa: D102
+    def grouped_laws(  # noqa: D102
+        self, target_probs: FloatArray, *, share: float = 1.0
+    ) -> Iterator[GroupedLaw]:
         from solvers.grouped_draws import refined_draws
+        from solvers.grouped_independent import refined_independent
 
-        return refined_draws(target_probs, self.draft_probs, self.num_drafts)
+        if self.num_drafts == 1:
+            return refined_independent(target_probs, self.draft_probs[np.newaxis], share=share)
+        return refined_draws(target_probs, self.draft_probs, self.num_drafts, share=share)
 
 
 def remaining_masses(draft_probs: FloatArray, removed: IntArray) -> FloatArray:

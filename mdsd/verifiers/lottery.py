@@ -39,6 +39,7 @@ class LotteryPlan(SelectionPlan):
     """
 
     canonical = False
+    num_uniforms = 3
 
     def __init__(
         self,
@@ -67,10 +68,6 @@ class LotteryPlan(SelectionPlan):
     @property
     def upper(self) -> float:  # noqa: D102
         return self._lottery.upper
-
-    @property
-    def num_uniforms(self) -> int:  # noqa: D102
-        return 3
 
     @property
     def selected_at_hand(self) -> bool:  # noqa: D102

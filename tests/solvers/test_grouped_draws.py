@@ -58,7 +58,7 @@ def instances(weights, n, count=4):
 
 def token_selection(draws: GroupedDraws, lottery) -> np.ndarray:
     selected = np.zeros(draws.groups.vocab_size)
-    selected[draws.groups.members] = draws.select(lottery).of_all()
+    selected[draws.groups.members] = draws.select(lottery.orders, lottery.weights_by_token).of_all()
     return selected
 
 
@@ -90,7 +90,10 @@ class TestAgainstEnumeration:
 
     def test_group_by_group(self, weights, n):
         for draws, lottery in instances(weights, n):
-            selection, starts = draws.select(lottery), draws.groups.starts
+            selection, starts = (
+                draws.select(lottery.orders, lottery.weights_by_token),
+                draws.groups.starts,
+            )
             pieces = [selection.of_group(g) for g in range(len(starts) - 1)]
             assert [len(piece) for piece in pieces] == np.diff(starts).tolist()
             assert np.concatenate(pieces).tolist() == selection.of_all().tolist()

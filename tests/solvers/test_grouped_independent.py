@@ -52,7 +52,7 @@ def instances(laws, count=4):
 
 def token_selection(law: GroupedIndependent, lottery) -> np.ndarray:
     selected = np.zeros(law.groups.vocab_size)
-    selected[law.groups.members] = law.select(lottery).of_all()
+    selected[law.groups.members] = law.select(lottery.orders, lottery.weights_by_token).of_all()
     return selected
 
 
@@ -85,7 +85,10 @@ class TestAgainstEnumeration:
 
     def test_group_by_group(self, laws):
         for law, lottery in instances(laws):
-            selection, starts = law.select(lottery), law.groups.starts
+            selection, starts = (
+                law.select(lottery.orders, lottery.weights_by_token),
+                law.groups.starts,
+            )
             pieces = [selection.of_group(g) for g in range(len(starts) - 1)]
             assert [len(piece) for piece in pieces] == np.diff(starts).tolist()
             assert np.concatenate(pieces).tolist() == selection.of_all().tolist()
