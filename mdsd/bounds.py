@@ -193,6 +193,7 @@ def find_lottery(
     *,
     tolerance: float,
     max_iterations: int | None,
+    fast: bool = False,
 ) -> TokenLottery:
     """Search the minimum-norm lottery over priority orders for a checked target and draft.
 
@@ -202,14 +203,17 @@ def find_lottery(
     draft : DraftDistribution
     tolerance, max_iterations
         As for `acceptance_bound`.
+    fast : bool, default False
+        Whether to end, by default, at a gap of 3e-4 in large vocabularies.
 
     Returns
     -------
     solvers.token_lottery.TokenLottery
     """
-    from solvers.token_lottery import find_token_lottery
+    from solvers.token_lottery import EXACT, FAST, find_token_lottery
 
-    request = (target_probs.tobytes(), tolerance, max_iterations)
+    effort = FAST if fast else EXACT
+    request = (target_probs.tobytes(), tolerance, max_iterations, effort)
     searched = draft
     if isinstance(draft, DeclaredDraft):
         known = _last_search.get(draft)
@@ -224,9 +228,10 @@ def find_lottery(
         found = find_token_lottery(
             target_probs,
             searched.hit_probs,
-            searched.grouped_laws(target_probs),
+            searched.grouped_laws(target_probs, share=effort.share),
             tolerance=tolerance,
             max_iterations=max_iterations,
+            effort=effort,
         )
     if isinstance(draft, DeclaredDraft):
         _last_search[draft] = request, found

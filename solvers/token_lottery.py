@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,27 @@ from solvers.groups import TokenGroups, single_tokens
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
 from solvers.prefix import cut_values
 
-_CONTENT, _LIMIT = (40, 1e-4), 160
-"""Where tokens share groups the search is content, by default, with 40 orders if the gap is then at
-most 1e-4, and ends with 160 in any case."""
+
+class Effort(NamedTuple):
+    """How long to search, by default, where tokens share groups.
+
+    Attributes
+    ----------
+    share : float
+        Of the groups that a law begins with.
+    content : tuple of (int, float)
+        Enough orders, if the gap is then at most the second number.
+    limit : int
+        Most orders.
+    """
+
+    share: float
+    content: tuple[int, float]
+    limit: int
+
+
+EXACT = Effort(1.0, (40, 1e-4), 160)
+FAST = Effort(0.25, (0, 3e-4), 60)
 
 
 class Selection(Protocol):
@@ -226,6 +244,7 @@ def find_token_lottery(
     *,
     tolerance: float = 1e-9,
     max_iterations: int | None = None,
+    effort: Effort = EXACT,
 ) -> TokenLottery:
     """Find a lottery over priority orders whose acceptance is close to the optimum.
 
@@ -241,8 +260,10 @@ def find_token_lottery(
     tolerance : float, default 1e-9
         Gap over orders of groups at which a search stops.
     max_iterations : int, optional
-        Most orders to evaluate; by default 40 to 160 where tokens share groups, depending on
-        the gap, else what `minimum_norm_lottery` takes.
+        Most orders to evaluate; by default those of `effort` where tokens share groups, else what
+        `minimum_norm_lottery` takes.
+    effort : Effort, default EXACT
+        EXACT ends after 40 to 160 orders, depending on the gap; FAST at a gap of 3e-4.
 
     Returns
     -------
@@ -266,8 +287,8 @@ def find_token_lottery(
             law.first_order(target),
             norm_weights(target, law.group_hits()),
             tolerance=tolerance,
-            max_iterations=_LIMIT if by_default else left,
-            content=_CONTENT if by_default else None,
+            max_iterations=effort.limit if by_default else left,
+            content=effort.content if by_default else None,
         )
         found = TokenLottery(target_masses, hits, law, lottery)
         if left is None:

@@ -15,6 +15,10 @@ from mdsd.rules.accepting import accept_probs
 from mdsd.verifiers.base import SelectionPlan
 
 
+_MOST_RANKS = 1_000_000
+"""Ranks that are held at once: 8 MB."""
+
+
 class LotteryPlan(SelectionPlan):
     """Draw a priority order, select the drafted token that comes first in it, thin to the target.
 
@@ -48,10 +52,11 @@ class LotteryPlan(SelectionPlan):
         *,
         tolerance: float,
         max_iterations: int | None,
+        fast: bool = False,
     ) -> None:
         super().__init__(target_probs, draft)
         self._lottery = find_lottery(
-            target_probs, draft, tolerance=tolerance, max_iterations=max_iterations
+            target_probs, draft, tolerance=tolerance, max_iterations=max_iterations, fast=fast
         )
         groups, orders = self._lottery.groups, self._lottery.orders
         self.weights = frozen(np.repeat(self._lottery.weights / 2.0, 2))
@@ -97,7 +102,11 @@ class LotteryPlan(SelectionPlan):
 
     def _selection_probs(self, ids: IntArray) -> FloatArray:
         probs = np.zeros(ids.shape)
-        rows = np.arange(len(ids))
-        for order, weight in enumerate(self.weights):
-            probs[rows, self._ranks(np.array(order), ids).argmin(axis=1)] += weight
+        places = np.arange(ids.shape[1])
+        orders = np.arange(len(self.weights))
+        step = max(1, _MOST_RANKS // (ids.shape[1] * len(orders)))
+        for start in range(0, len(ids), step):
+            rows = ids[start : start + step, np.newaxis]
+            first = self._ranks(orders, rows).argmin(axis=-1)
+            probs[start : start + step] = self.weights @ (first[..., np.newaxis] == places)
         return probs
