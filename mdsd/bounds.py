@@ -178,9 +178,9 @@ def _prefix(problem: _Problem) -> AcceptanceBound:
     return AcceptanceBound(value, np.flatnonzero(subset), "prefix", 0.0)
 
 
-_last_search: WeakKeyDictionary[
-    DeclaredDraft, tuple[tuple[bytes, float, int | None], TokenLottery]
-] = WeakKeyDictionary()
+_last_search: WeakKeyDictionary[DeclaredDraft, tuple[tuple[object, ...], TokenLottery]] = (
+    WeakKeyDictionary()
+)
 """The last search of each built-in draft alive: the bound and the verifier share one.
 
 A user's own draft distribution may change, and need not be hashable: it is searched every time.

@@ -162,14 +162,14 @@ def refined_groups(
 
 
 def shared_out(share: float, *counts: int) -> tuple[int, ...]:
-    """Give a share of each of some counts, at least 4.
+    """Give a share of each of some counts, at least 1.
 
     Examples
     --------
-    >>> shared_out(0.25, 256, 16)
-    (64, 4)
+    >>> shared_out(0.25, 256, 2)
+    (64, 1)
     """
-    return tuple(max(4, round(share * count)) for count in counts)
+    return tuple(max(1, round(share * count)) for count in counts)
 
 
 def falling_ratio(numerators: FloatArray, denominators: FloatArray) -> IntArray:

@@ -80,8 +80,13 @@ class LotteryVerifier(OptimalVerifier):
         return LotteryPlan.num_uniforms
 
     def _plan(self, target_probs: FloatArray, draft: Any) -> LotteryPlan:
-        options = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        return LotteryPlan(target_probs, draft, **options, fast=True)
+        return LotteryPlan(
+            target_probs,
+            draft,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            fast=True,
+        )
 
 
 def _has_top(draft: DraftDistribution) -> bool:

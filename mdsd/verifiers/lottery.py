@@ -14,7 +14,6 @@ from mdsd.drafts import DraftDistribution
 from mdsd.rules.accepting import accept_probs
 from mdsd.verifiers.base import SelectionPlan
 
-
 _MOST_RANKS = 1_000_000
 """Ranks that are held at once: 8 MB."""
 
