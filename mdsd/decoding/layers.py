@@ -127,7 +127,7 @@ class Layer:
             left = self._share_left(place, token)
             if left > 0.0 and (left == 1.0 or choices.accept(left)):
                 return self.strings[place], token
-        left_over = [self._left_over(place) for place in range(len(self.strings))]
+        left_over = [self.left_over(place) for place in range(len(self.strings))]
         sums = np.array([masses.sum() for masses in left_over])
         if not choices.accept(passing_probability(self.weight, float(sums.sum()))):
             return None
@@ -144,8 +144,8 @@ class Layer:
         mass = float(self.plan.target_probs[pair])
         return max(mass - self.plan.selected_of(pair), 0.0) / mass
 
-    def _left_over(self, place: int) -> FloatArray:
-        """Masses, (V,), to be emitted after a string: those that are not passed on."""
+    def left_over(self, place: int) -> FloatArray:
+        """Masses, (V,), to be emitted after one of the strings: those that are not passed on."""
         string = self.strings[place]
         masses = string.weight * self.target_probs(string)
         if self.plan is None or place >= len(self._starts):
