@@ -114,6 +114,7 @@ DRAFTS = Seam(
         "batch/bounds.py": "the one bound that is computed on devices",
         "intervals/interval.py": "the table of kinds that have an interval",
         "intervals/independent.py": "the interval of one kind",
+        "decoding/layers.py": "a layer of a tree is one draft",
         "decoding/layouts/_chain.py": "a single token: all draws of one are alike",
         "decoding/layouts/_inputs.py": "a single token that does not matter",
         "decoding/layouts/_kinds.py": "as what tokens are known that were chosen, not drawn",

@@ -9,7 +9,7 @@ import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import Choices
-from mdsd.drafts import DraftDistribution, JointDrafts
+from mdsd.drafts import DraftDistribution
 from mdsd.errors import UnsupportedError
 from mdsd.verifiers import Verifier
 from mdsd.verifiers.base import Plan, SelectionPlan
@@ -56,7 +56,7 @@ class EnumeratedChoices(Choices):
             ids, probs = draft.tuple_arrays()
             return ids, _possible(probs)
 
-        ids, answers = self._once(("tuples", *_draft_key(draft)), tuples, draft)
+        ids, answers = self._once(("tuples", *draft.law_key()), tuples, draft)
         return np.asarray(ids[self._answer(answers)])
 
     def plan(  # noqa: D102
@@ -165,15 +165,4 @@ def _possible(probs: FloatArray) -> _Answers:
 def _plan_key(
     verifier: Verifier, target_probs: FloatArray, draft: DraftDistribution
 ) -> tuple[object, ...]:
-    return (id(verifier), target_probs.tobytes(), *_draft_key(draft))
-
-
-def _draft_key(draft: DraftDistribution) -> tuple[object, ...]:
-    """Tell drafts apart: built-in ones by kind and probabilities, others by identity."""
-    if isinstance(draft, JointDrafts):
-        groups = (
-            tuple(each for one in group for each in _draft_key(one)) for group in draft.groups
-        )
-        return ("joint", draft.num_others, *groups)
-    probs = getattr(draft, "draft_probs", None) if draft.declared else None
-    return (id(draft),) if probs is None else (draft.own_kind, draft.num_drafts, probs.tobytes())
+    return (id(verifier), target_probs.tobytes(), *draft.law_key())

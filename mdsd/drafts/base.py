@@ -130,6 +130,16 @@ class DraftDistribution(ABC):
         """The kind of this draft."""
         return DraftKind(type(self), tuple((name, getattr(self, name)) for name in self.options))
 
+    def law_key(self) -> tuple[object, ...]:
+        """Give what tells this law from others; the default is which object it is.
+
+        Returns
+        -------
+        tuple
+            Hashable. Of built-in drafts it is equal where the law is.
+        """
+        return (id(self),)
+
     @classmethod
     def check_options(cls, **options: Any) -> dict[str, Any]:
         """Check the options of a kind, and give them as they are kept; the default keeps all."""

@@ -63,6 +63,9 @@ class DeclaredDraft(FrozenArrays, DraftDistribution):
             positive = np.array([np.count_nonzero(self.draft_probs)])
             refuse_short(positive, self.num_drafts, self.words)
 
+    def law_key(self) -> tuple[object, ...]:  # noqa: D102
+        return (self.own_kind, self.num_drafts, self.draft_probs.tobytes())
+
     def sample(self, rng: RandomSource, size: int | None = None) -> IntArray:  # noqa: D102
         count = 1 if size is None else check_whole("size", size, 0, otherwise=" or None")
         drawn = self._draw(generator(rng, "draft"), count)

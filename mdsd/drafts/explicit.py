@@ -80,6 +80,9 @@ class ExplicitDraft(DeclaredDraft):
         """Refuse: such drafts are listed, not made from output distributions."""
         raise UnsupportedError("explicit drafts are listed tuple by tuple: they are of no kind")
 
+    def law_key(self) -> tuple[object, ...]:  # noqa: D102
+        return (type(self), self.vocab_size, self.token_ids.tobytes(), self.probs.tobytes())
+
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         return self.token_ids[draw_tokens(self.probs, rng.random(size))]
 

@@ -85,6 +85,10 @@ class JointDrafts(DeclaredDraft):
         """Refuse: such drafts are put together, not made from output distributions."""
         raise UnsupportedError("joint drafts are put together from others: they are of no kind")
 
+    def law_key(self) -> tuple[object, ...]:  # noqa: D102
+        groups = (tuple(draft.law_key() for draft in group) for group in self.groups)
+        return (type(self), self.num_others, *groups)
+
     def _slices(self) -> Iterator[tuple[DraftDistribution, int, slice]]:
         """Give each draft with the offset of its tokens and its places in a tuple."""
         start = 0

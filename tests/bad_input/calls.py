@@ -20,6 +20,7 @@ DRAFTS: dict[str, mdsd.DraftDistribution] = {
     "SpecHubDraft": mdsd.SpecHubDraft(Q),
     "TopKDraft": mdsd.TopKDraft(Q, 2),
     "HybridDraft": mdsd.HybridDraft(Q, 2, 1),
+    "JointDrafts": mdsd.JointDrafts([[mdsd.WithReplacement(Q, 1), mdsd.TopKDraft(P, 1)]]),
     "ExplicitDraft": mdsd.ExplicitDraft([[0, 1], [2, 1]], [0.25, 0.75], vocab_size=3),
 }
 PLANS: dict[str, mdsd.Plan] = {

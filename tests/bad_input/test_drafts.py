@@ -127,6 +127,25 @@ def draft_rows() -> Iterator[list[Row]]:
         named="token_ids",
     )
 
+    one = mdsd.WithReplacement(Q, 1)
+    groups: Values = {
+        "none": (None, "None"),
+        "empty": ([], "[]"),
+        "one_draft": (one, "WithReplacement"),
+        "empty_group": ([one, []], "groups[1]", "empty"),
+        "probs": ([one, Q], "groups[1]", "0.2"),
+        "a_list_of_probs": ([[one], [Q]], "groups[1]", "0.2"),
+        "sizes": ([[one, mdsd.WithReplacement([1.0], 1)]], "groups[0]", "1", "3"),
+    }
+    yield rows("JointDrafts", "groups", mdsd.JointDrafts, InvalidArgumentError, groups)
+    yield rows(
+        "JointDrafts",
+        "num_others",
+        lambda count: mdsd.JointDrafts([one], num_others=count),
+        InvalidArgumentError,
+        {k: v for k, v in COUNTS.items() if k != "0"},
+    )
+
     for kind, draft in DRAFTS.items():
         orders, tokens = ORDERS, TOKENS
         seeds = {k: v for k, v in SEEDS.items() if k != "list"}

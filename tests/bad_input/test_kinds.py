@@ -20,7 +20,7 @@ from .calls import DRAFTS
 from .rows import Row, Values, rows
 from .values import BEYOND, COUNTS, PROBS, TOKENS, P, Q, names
 
-MADE = tuple(kind for kind in DRAFTS if kind != "ExplicitDraft")
+MADE = tuple(kind for kind in DRAFTS if kind not in ("ExplicitDraft", "JointDrafts"))
 OPTIONS: dict[str, dict[str, Any]] = {"HybridDraft": {"num_top": 1}}
 """What a class of `MADE` has to be told besides distributions and n."""
 
@@ -72,25 +72,25 @@ def of_class(name: str) -> Iterator[list[Row]]:
 def kind_rows() -> Iterator[list[Row]]:
     for name in MADE:
         yield from of_class(name)
-    explicit = mdsd.ExplicitDraft
     anything: Values = {"probs": (Q,)}
-    for parameter in ("draft_probs", "num_drafts", "options"):
+    for cls in (mdsd.ExplicitDraft, mdsd.JointDrafts):
+        for parameter in ("draft_probs", "num_drafts", "options"):
+            yield rows(
+                f"{cls.__name__}.from_probs",
+                parameter,
+                lambda q, cls=cls: cls.from_probs(q, 2, width=3),
+                UnsupportedError,
+                anything,
+                named=cls.name,
+            )
         yield rows(
-            "ExplicitDraft.from_probs",
-            parameter,
-            lambda q: explicit.from_probs(q, 2, width=3),
+            f"{cls.__name__}.kind",
+            "options",
+            lambda given, cls=cls: cls.kind(**given),
             UnsupportedError,
-            anything,
-            named="explicit",
+            {"unknown": ({"width": 3},)},
+            named=cls.name,
         )
-    yield rows(
-        "ExplicitDraft.kind",
-        "options",
-        lambda given: explicit.kind(**given),
-        UnsupportedError,
-        {"unknown": ({"width": 3},)},
-        named="explicit",
-    )
 
     prefixes: Values = {
         **{kind: TOKENS[kind] for kind in TOKENS if kind not in ("too_short", "empty")},
