@@ -146,6 +146,7 @@ VERIFIERS = Seam(
         "decoding/economize.py": "names in that package",
         "studies/decoding/cases.py": "verifiers of chains, and of the scheme of Yin et al.",
         "studies/decoding/decoder_settings.py": "a default",
+        "studies/decoding/drawn_trees.py": "the rules that others are compared with",
         "studies/planning/acceptance.py": "the rule whose acceptance by rank is measured",
     },
     waiting={},

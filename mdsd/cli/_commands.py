@@ -160,13 +160,15 @@ def decode(
     """Generate text by multi-draft speculative decoding, and show how deep drafts are accepted.
 
     Without folders, the models are n-grams of Python's language reference, trained on the spot.
-    With --compare, every verifier runs with every draft distribution it supports, all with the same
-    number of drafted tokens for a call of the target.
+    With --compare, every verifier is judged with every draft distribution it supports, all with the
+    same number of drafted tokens for a call of the target, by what it is expected to accept of the
+    same trees, drawn along texts of the target.
     """
     from mdsd.studies.decoding.decoder_settings import comparison_settings, decode_settings
     from mdsd.studies.decoding.decoder_tables import comparison_report, decode_report
+    from mdsd.studies.decoding.drawn_trees import run_comparison
     from mdsd.studies.decoding.models import choose_models
-    from mdsd.studies.decoding.runs import run_comparison, run_decode
+    from mdsd.studies.decoding.runs import run_decode
 
     check_files(output)
     models = choose_models(target, draft_model)
@@ -174,7 +176,7 @@ def decode(
     settings = check(models, **renamed(given, plural=("draft", "verifier", "scheme")))
     described = settings.describe(models)
     if compare:
-        with progress_bar("runs") as progress:
+        with progress_bar("texts") as progress:
             rows = run_comparison(models, settings, progress)
         deliver(rows, described, lambda: comparison_report(rows, settings), as_json, output)
         return

@@ -67,6 +67,17 @@ class LotteryVerifier(OptimalVerifier):
     ----------
     tolerance, max_iterations
         As for `OptimalVerifier`.
+def selection_law(plan: SelectionPlan, draft_token_ids: IntArray) -> FloatArray:
+    """Give the probability that each draft is the one selected; of equal tokens the first.
+
+    Parameters
+    ----------
+    plan : SelectionPlan
+    draft_token_ids : ndarray of int64, shape (n,)
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
 
     Examples
     --------
@@ -87,6 +98,15 @@ class LotteryVerifier(OptimalVerifier):
             max_iterations=self.max_iterations,
             fast=True,
         )
+    >>> plan = SelectingVerifier().plan([0.5, 0.5], WithReplacement([0.5, 0.5], 2))
+    >>> selection_law(plan, np.array([1, 1])).tolist()
+    [1.0, 0.0]
+    """
+    firsts = (draft_token_ids[:, np.newaxis] == draft_token_ids).argmax(axis=1)
+    probs = plan._selection_probs(draft_token_ids[np.newaxis])[0]
+    by_first = np.zeros(len(probs))
+    np.add.at(by_first, firsts, probs)
+    return by_first
 
 
 def _has_top(draft: DraftDistribution) -> bool:

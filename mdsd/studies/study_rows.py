@@ -256,6 +256,65 @@ class DecoderRow(Row):
     verification_share: float
 
 
+@dataclass(frozen=True)
+class DrawnTreesRow(Row):
+    """What a decoder is expected to make of trees that others are given, too.
+
+    Attributes
+    ----------
+    verifier : str
+    draft : str
+        Name of the draft distribution.
+    scheme : str
+        "tree" or "batch".
+    tree : tuple of int
+        Children of each node by level.
+    num_nodes : int
+        Tokens drafted in a step.
+    tokens_per_target_call : float
+        One more than the tokens expected to be accepted of a tree: the mean over all trees.
+    stderr : float or None
+        Its standard error over trees (N - 1), as if none had to do with another; None for a single
+        tree.
+    acceptance_by_depth : tuple of float
+        Entry d - 1: probability that at least d tokens are accepted, the mean over all trees.
+    reference : str
+        The verifier that was given the same trees for comparison: `rrs` level by level, or `naive`
+        where that does not apply.
+    difference : float
+        Mean over trees of the tokens expected, less those of the reference on the same tree.
+    difference_stderr : float or None
+        As `stderr`, of that mean.
+    target_calls, draft_calls, runs : int
+        Trees drawn, one for each call of the target; calls of draft models; texts.
+    drafting_seconds, target_seconds : float
+        Of drawing the trees and scoring them, which is done once for all who are given them.
+    verification_seconds : float
+        Of verifying each tree once.
+    verification_share : float
+        `verification_seconds` over the sum of the three.
+    """
+
+    verifier: str
+    draft: str
+    scheme: str
+    tree: tuple[int, ...]
+    num_nodes: int
+    tokens_per_target_call: float
+    stderr: float | None
+    acceptance_by_depth: tuple[float, ...]
+    reference: str
+    difference: float
+    difference_stderr: float | None
+    target_calls: int
+    draft_calls: int
+    runs: int
+    drafting_seconds: float
+    target_seconds: float
+    verification_seconds: float
+    verification_share: float
+
+
 def columns(kind: type[Row]) -> dict[str, str]:
     """Give the columns of a table of rows, as in JSON and CSV, each with its type.
 

@@ -72,6 +72,7 @@ EXEMPT: dict[tuple[str, str], str] = {
     ("Verifier.num_uniforms", "draft"): ABSTRACT,
     ("Plan", "target_probs"): CHECKED,
     ("Plan", "draft"): CHECKED,
+    ("decoding.BiasedVerification.accepted_by_depth", "tree"): CHECKED,
     ("decoding.NGramModel.logits", "prefixes"): CHECKED,
     ("decoding.MappedModel.logits", "prefixes"): CHECKED,
     ("decoding.Model.logits", "prefixes"): ABSTRACT,

@@ -39,6 +39,26 @@ KEYS = [
     "verification_seconds",
     "verification_share",
 ]
+COMPARED_KEYS = [
+    "verifier",
+    "draft",
+    "scheme",
+    "tree",
+    "num_nodes",
+    "tokens_per_target_call",
+    "stderr",
+    "acceptance_by_depth",
+    "reference",
+    "difference",
+    "difference_stderr",
+    "target_calls",
+    "draft_calls",
+    "runs",
+    "drafting_seconds",
+    "target_seconds",
+    "verification_seconds",
+    "verification_share",
+]
 SHORT = "--tree 2,1 --max-new-tokens 6 --seeds 2"
 
 
@@ -197,7 +217,8 @@ def test_comparison_has_every_verifier(compared):
     assert found == {*mdsd.verifier_names(), "block", "traversal"} - {"spechub"}
     assert {row["scheme"] for row in compared["rows"]} == {"tree", "batch"}
     assert compared["settings"]["seeds"] == [3, 4]
-    assert all(row["tokens"] == 12 and row["runs"] == 2 for row in compared["rows"])
+    assert [list(row) for row in compared["rows"]] == [COMPARED_KEYS] * len(compared["rows"])
+    assert all(row["target_calls"] == 12 and row["runs"] == 2 for row in compared["rows"])
     assert {row["num_nodes"] for row in compared["rows"]} == {4}
     assert all(row["stderr"] >= 0.0 for row in compared["rows"])
     assert "text" not in compared
@@ -214,10 +235,14 @@ def test_comparison_table_fits_and_names_everything():
     text = call(f"--compare {SHORT} --num-drafts 2 --depth 2".replace("--tree 2,1", "")).stdout
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
-    words = ["verifier", "tokens/call", "d=2", "verify", "spechub", "1 x 6", "2 x 3", "2,2", "%"]
+    words = ["verifier", "tokens/call", "difference", "verify", "spechub", "1 x 6", "2 x 3", "2,2"]
     assert [word for word in words if word not in text] == []
-    assert re.search(r"traversal +without_replacement +2,2 +\d\.\d\d ± \d\.\d\d ", text)
-    assert "2 runs of 6 tokens each" in text
+    number = r"\d\.\d\d ± \d\.\d\d"
+    pattern = rf"traversal +without_replacement +2,2 +{number} +[-+]{number} +\d+\.\d%\n"
+    assert re.search(pattern, text)
+    assert re.search(rf"rrs +without_replacement +2,2 +{number} +\d+\.\d%\n", text)
+    assert "6 trees along each of 2 texts" in text
+    assert "difference: to rrs or naive on the same trees" in " ".join(text.split())
 
 
 def test_comparison_says_which_verifier_does_not_apply():
@@ -268,17 +293,21 @@ def test_bad_options_are_one_line(folder, arguments, words):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", ["", f"--compare {SHORT}"], ids=["run", "comparison"])
+@pytest.mark.parametrize(
+    ("arguments", "broken"),
+    [("", "runs.generate"), (f"--compare {SHORT}", "drawn_trees.compare_on_trees")],
+    ids=["run", "comparison"],
+)
 @pytest.mark.parametrize(
     ("error", "code"),
     [(mdsd.SolverError("lottery", "out\nof luck"), 2), (KeyboardInterrupt(), 130)],
     ids=["error", "interrupt"],
 )
-def test_what_stops_a_decoder_is_one_line(folder, monkeypatch, arguments, error, code):
+def test_what_stops_a_decoder_is_one_line(folder, monkeypatch, arguments, broken, error, code):
     def stop(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr("mdsd.studies.decoding.runs.generate", stop)
+    monkeypatch.setattr(f"mdsd.studies.decoding.{broken}", stop)
     Path("out.csv").write_text("old")
     result = call(f"{arguments} --output out.csv")
     assert (result.exit_code, result.stdout) == (code, "")
@@ -310,4 +339,4 @@ def test_a_bar_shows_on_a_terminal_and_on_standard_error_only():
     arguments = f"decode --compare {SHORT} --verifier rrs --json".split()
     stdout, shown = commands.run_in_terminal(*arguments)
     assert json.loads(stdout)["rows"]
-    assert b"runs" in shown
+    assert b"texts" in shown

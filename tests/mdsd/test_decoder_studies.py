@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mdsd
-from mdsd.decoding import DecodeResult, DecodeSeconds, TableModel, TreeShape, generate
+from mdsd.decoding import DecodeResult, DecodeSeconds, TableModel, TreeShape
+from mdsd.decoding.choices import RandomChoices
+from mdsd.decoding.drafted import DraftedTree
+from mdsd.decoding.rows import Row
+from mdsd.decoding.verification import step_verification
 from mdsd.drafts import default_kinds
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.studies.decoding.cases import DecoderCase, applicable, candidates
 from mdsd.studies.decoding.decoder_settings import comparison_settings, decode_settings, shown_tree
+from mdsd.studies.decoding.drawn_trees import compare_on_trees, run_comparison
 from mdsd.studies.decoding.models import TextModels, choose_models
-from mdsd.studies.decoding.runs import decoder_row, ratio_of_totals, run_comparison, run_decode
+from mdsd.studies.decoding.runs import decoder_row, ratio_of_totals, run_decode
+from mdsd.studies.study_rows import DrawnTreesRow
+from mdsd.testing import accepted_law
 
 TARGET = TableModel([[0.1, 0.6, 0.3], [0.5, 0.1, 0.4], [0.3, 0.3, 0.4]])
 DRAFT = TableModel([[0.3, 0.4, 0.3], [0.2, 0.4, 0.4], [0.4, 0.3, 0.3]])
@@ -206,42 +214,13 @@ def test_runs_are_pooled():
     assert (row.tree, row.num_nodes) == ((2, 1), 4)
 
 
-def test_comparison_is_what_generate_gives():
-    settings = comparison_settings(
-        letters(), tree=[2, 1], prompt="ab", max_new_tokens=7, temperature=0.8, seed=4, seeds=3
-    )
-    steps = []
-    rows = run_comparison(letters(), settings, lambda done, total: steps.append((done, total)))
-    total = 3 * len(settings.cases)
-    assert steps == [(done, total) for done in range(1, total + 1)]
-    assert len(rows) == len(settings.cases)
-    means = [row.tokens_per_target_call for row in rows]
-    assert means == sorted(means, reverse=True)
-    for row in rows:
-        case = DecoderCase(row.verifier, row.draft, row.tree, row.scheme)
-        runs = [
-            generate(
-                **case.options(letters()),
-                prompt_ids=[0, 1],
-                max_new_tokens=7,
-                temperature=0.8,
-                rng=seed,
-            )
-            for seed in (4, 5, 6)
-        ]
-        expected = decoder_row(case, runs)
-        assert row.tokens_per_target_call == expected.tokens_per_target_call
-        assert row.acceptance_by_depth == expected.acceptance_by_depth
-        assert row.tokens == 21
-
-
-def test_end_tokens_end_a_run_but_not_one_of_a_comparison():
+def test_end_tokens_end_a_run_but_no_text_of_a_comparison():
     models = letters(ends=(2,))
     text, row = run_decode(models, decode_settings(models, prompt="a", seed=1))
     assert text.index("c") == len(text) - 1
     assert row.tokens == len(text) < 64
     (first, *_) = run_comparison(models, comparison_settings(models, verifiers=["rrs"], seeds=1))
-    assert (first.tokens, first.stderr) == (64, None)
+    assert first.target_calls == 64
 
 
 def test_steps_of_each_depth_are_counted():
@@ -253,6 +232,101 @@ def test_steps_of_each_depth_are_counted():
     accepted = np.array(row.acceptance_by_depth) * drafted
     # Each step emits what it accepts and one token more, but for a last step that was cut short.
     assert row.tokens - row.target_calls <= accepted.sum() <= row.tokens
+
+
+# --- the same trees ------------------------------------------------------------------------------
+
+
+def untimed(row: DrawnTreesRow) -> dict[str, object]:
+    return {name: value for name, value in vars(row).items() if not name.startswith("verification")}
+
+
+def trees_by_hand(case: DecoderCase, seed: int, length: int) -> tuple[list[DraftedTree], list[int]]:
+    """A tree before each token of a text that the target alone decides about."""
+    decoder = case.decoder(letters(DRAFT, OTHER), temperature=0.8)
+    choices, prefix, trees = RandomChoices(seed), [0, 1], []
+    for _ in range(length):
+        (tree,) = decoder.score(decoder.draw([Row(prefix, 99, choices)]))
+        trees.append(tree)
+        prefix = [*prefix, choices.token(tree.target_probs[0])]
+    return trees, prefix
+
+
+def test_comparison_is_the_mean_over_the_same_trees():
+    models = letters(DRAFT, OTHER)
+    settings = comparison_settings(
+        models, tree=[2, 1], prompt="ab", max_new_tokens=4, temperature=0.8, seed=4, seeds=2
+    )
+    steps = []
+    rows = run_comparison(models, settings, lambda done, total: steps.append((done, total)))
+    total = 2 * len({(case.kind, case.tree) for case in settings.cases})
+    assert steps == [(done, total) for done in range(1, total + 1)]
+    assert len(rows) == len(settings.cases)
+    means = [row.tokens_per_target_call for row in rows]
+    assert means == sorted(means, reverse=True)
+    texts = set()
+    for row in rows:
+        case = DecoderCase(row.verifier, row.draft, row.tree, row.scheme)
+        found, others = [], []
+        for seed in (4, 5):
+            trees, text = trees_by_hand(case, seed, 4)
+            texts.add((seed, *text))
+            for tree in trees:
+                found.append(step_verification(row.verifier).accepted_by_depth(tree))
+                others.append(step_verification(row.reference).accepted_by_depth(tree))
+        accepted = np.array(found).sum(axis=1)
+        gained = accepted - np.array(others).sum(axis=1)
+        assert row.tokens_per_target_call == pytest.approx(1.0 + accepted.mean(), abs=1e-12)
+        assert row.stderr == pytest.approx(accepted.std(ddof=1) / 8**0.5, abs=1e-12)
+        assert row.acceptance_by_depth == pytest.approx(np.mean(found, axis=0), abs=1e-12)
+        assert row.difference == pytest.approx(gained.mean(), abs=1e-12)
+        assert row.difference_stderr == pytest.approx(gained.std(ddof=1) / 8**0.5, abs=1e-12)
+        assert (row.target_calls, row.runs) == (8, 2)
+    assert len(texts) == 2  # whatever is drafted
+
+
+def test_reference_is_rrs_where_that_applies():
+    settings = comparison_settings(letters(DRAFT, OTHER), tree=[2, 2], seeds=1, max_new_tokens=3)
+    rows = run_comparison(letters(DRAFT, OTHER), settings)
+    names = {str(kind) for kind in default_kinds()}
+    assert {row.draft for row in rows} == names
+    others = {"greedy", "spechub", "top_k"}
+    assert {row.draft for row in rows if row.reference == "rrs"} == names - others
+    assert {row.draft for row in rows if row.reference == "naive"} == others
+    assert all(row.difference == 0.0 for row in rows if row.verifier == row.reference)
+    assert any(row.difference > 0.01 for row in rows)
+
+
+def test_a_single_tree_has_no_standard_error():
+    settings = comparison_settings(letters(), verifiers=["rrs"], seeds=1, max_new_tokens=1)
+    (row, *_) = run_comparison(letters(), settings)
+    assert (row.target_calls, row.stderr, row.difference_stderr) == (1, None, None)
+
+
+def test_rows_are_the_same_whatever_they_are_compared_with():
+    cases = candidates((2, 1), ["rrs", "block"], ["with_replacement"], ["tree", "batch"])
+    together = compare_on_trees(letters(), cases, [([0], 0)], 5)
+    alone = [compare_on_trees(letters(), [case], [([0], 0)], 5)[0] for case in cases]
+    timed = ("drafting_seconds", "target_seconds")
+    for row, other in zip(together, alone, strict=True):
+        assert untimed(replace(row, **dict.fromkeys(timed, 0.0))) == untimed(
+            replace(other, **dict.fromkeys(timed, 0.0))
+        )
+
+
+def test_mean_over_trees_covers_the_law():
+    """At the first position of many texts: the mean is that of the enumerated law."""
+    names = ("rrs", "optimal", "block")
+    cases = [DecoderCase(name, "without_replacement", (2, 1)) for name in names]
+    texts = [([0], seed) for seed in range(300)]
+    rows = compare_on_trees(letters(), cases, texts, 1)
+    laws = [accepted_law(TARGET, DRAFT, [0], verifier=name, tree=[2, 1]) for name in names]
+    expected = [float(law @ np.arange(3)) for law in laws]
+    for row, accepted in zip(rows, expected, strict=True):
+        assert abs(row.tokens_per_target_call - 1.0 - accepted) <= 4.5 * row.stderr
+        assert abs(row.difference - (accepted - expected[0])) <= 4.5 * row.difference_stderr
+        if row.verifier != "rrs":  # what pairing is for
+            assert row.difference_stderr < 0.9 * np.hypot(row.stderr, rows[0].stderr)
 
 
 # --- text ----------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class DecodeSettings:
     max_new_tokens : int
     filters : Filters
     seeds : tuple of int
-        One for each run of each decoder.
+        One for each run, or for each text of a comparison.
     eos_token_ids : tuple of int
         Tokens that end a run.
     unused : tuple of str
@@ -136,7 +136,7 @@ def comparison_settings(
     seeds: int = DEFAULT_SEEDS,
     **common: Any,
 ) -> DecodeSettings:
-    """Check the options of a comparison, in which every run has the same length.
+    """Check the options of a comparison, in which every text has the same length.
 
     Parameters
     ----------
@@ -150,11 +150,11 @@ def comparison_settings(
         The tree whose number of tokens is everyone's budget, see `candidates`; `DEFAULT_TREE` where
         nothing is said.
     seeds : int, default 5
-        Runs of each decoder.
+        Texts along which trees are drawn.
     **common
-        `prompt`, "The" by default; `max_new_tokens`, 64 by default, the length of a run, which end
-        tokens do not end; `seed`, 0 by default, of the first run, which those of the others
-        follow; and filters as for `mdsd.decoding.generate`.
+        `prompt`, "The" by default; `max_new_tokens`, 64 by default, the length of a text, which end
+        tokens do not end, and the number of trees drawn along it; `seed`, 0 by default, of the
+        first text, which those of the others follow; and filters as for `mdsd.decoding.generate`.
 
     Returns
     -------

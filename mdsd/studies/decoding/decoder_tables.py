@@ -8,11 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from mdsd.studies.decoding.decoder_settings import DecodeSettings, shown_tree
-from mdsd.studies.study_rows import DecoderRow
+from mdsd.studies.study_rows import DecoderRow, DrawnTreesRow
 from mdsd.studies.terminal import Paragraph, counted, plain_table
-
-_MOST_DEPTHS = 3
-"""Depths whose acceptance a comparison shows; files have all."""
 
 
 def decode_report(row: DecoderRow) -> RenderableType:
@@ -45,44 +42,40 @@ def decode_report(row: DecoderRow) -> RenderableType:
     return Group(table, "", *(Paragraph(line, "dim") for line in lines))
 
 
-def comparison_report(rows: Sequence[DecoderRow], settings: DecodeSettings) -> RenderableType:
+def comparison_report(rows: Sequence[DrawnTreesRow], settings: DecodeSettings) -> RenderableType:
     """Lay out a comparison: one decoder a line, in the order given.
 
     Parameters
     ----------
-    rows : sequence of DecoderRow
+    rows : sequence of DrawnTreesRow
     settings : DecodeSettings
     """
-    depths = min(_MOST_DEPTHS, max(len(row.acceptance_by_depth) for row in rows))
     table = plain_table(
-        "verifier",
-        "draft distribution",
-        "tree",
-        "tokens/call",
-        *(f"d={depth}" for depth in range(1, depths + 1)),
-        "verify",
+        "verifier", "draft distribution", "tree", "tokens/call", "difference", "verify"
     )
     for row in rows:
-        shares = [f"{share:.2f}" for share in row.acceptance_by_depth[:depths]]
-        mean = f"{row.tokens_per_target_call:.2f}"
+        differs = row.verifier != row.reference
         table.add_row(
             Text(row.verifier),
             Text(row.draft),
             shown_tree(row.tree, row.scheme),
-            mean if row.stderr is None else f"{mean} ± {row.stderr:.2f}",
-            *shares,
-            *[""] * (depths - len(shares)),
+            _with_error(f"{row.tokens_per_target_call:.2f}", row.stderr),
+            _with_error(f"{row.difference:+z.2f}", row.difference_stderr) if differs else "",
             f"{row.verification_share:.1%}",
         )
-    runs, tokens = len(settings.seeds), settings.max_new_tokens
+    texts, trees = len(settings.seeds), settings.max_new_tokens
     nodes = max(row.num_nodes for row in rows)
+    references = " or ".join(sorted({row.reference for row in rows}, reverse=True))
     notes = [
-        f"{counted(runs, 'run')} of {counted(tokens, 'token')} each"
-        + (", ± standard error over runs" if runs > 1 else "")
-        + f"; at most {nodes} tokens drafted for a call of the target; d: share of steps that "
-        "accept a draft at that depth; verify: share of the time. Trees: children of a node by "
-        "level, or number x length of chains.",
+        f"{counted(trees, 'tree')} along each of {counted(texts, 'text')}, at most {nodes} tokens "
+        "drafted for a call of the target; expected tokens, ± standard error over trees; "
+        f"difference: to {references} on the same trees; verify: share of the time. Trees: "
+        "children of a node by level, or number x length of chains.",
     ]
     if settings.unused:
         notes.append(f"not for this tree and these drafts: {', '.join(settings.unused)}")
     return Group(table, "", *(Paragraph(note, "dim") for note in notes))
+
+
+def _with_error(mean: str, stderr: float | None) -> str:
+    return mean if stderr is None else f"{mean} ± {stderr:.2f}"

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from mdsd.decoding import DecodeResult, generate
-from mdsd.studies.cases import Progress, Steps
 from mdsd.studies.decoding.cases import DecoderCase
 from mdsd.studies.decoding.decoder_settings import DecodeSettings
 from mdsd.studies.decoding.models import TextModels
@@ -114,36 +113,6 @@ def run_decode(
     result = _run(models, settings, case, seed, text.append)
     text.end()
     return text.written, decoder_row(case, [result])
-
-
-def run_comparison(
-    models: TextModels, settings: DecodeSettings, progress: Progress | None = None
-) -> tuple[DecoderRow, ...]:
-    """Run all decoders with all seeds.
-
-    Parameters
-    ----------
-    models : TextModels
-    settings : DecodeSettings
-        From `comparison_settings`.
-    progress : callable, optional
-        Called with (runs done, all runs).
-
-    Returns
-    -------
-    tuple of DecoderRow
-        Most tokens per call of the target first.
-    """
-    step = Steps(len(settings.cases) * len(settings.seeds), progress)
-    rows = []
-    for case in settings.cases:
-        _warm_up(models, settings, case)
-        results = []
-        for seed in settings.seeds:
-            results.append(_run(models, settings, case, seed))
-            step()
-        rows.append(decoder_row(case, results))
-    return tuple(sorted(rows, key=lambda row: -row.tokens_per_target_call))
 
 
 def _warm_up(models: TextModels, settings: DecodeSettings, case: DecoderCase) -> None:
