@@ -67,17 +67,6 @@ class LotteryVerifier(OptimalVerifier):
     ----------
     tolerance, max_iterations
         As for `OptimalVerifier`.
-def selection_law(plan: SelectionPlan, draft_token_ids: IntArray) -> FloatArray:
-    """Give the probability that each draft is the one selected; of equal tokens the first.
-
-    Parameters
-    ----------
-    plan : SelectionPlan
-    draft_token_ids : ndarray of int64, shape (n,)
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
 
     Examples
     --------
@@ -98,6 +87,23 @@ def selection_law(plan: SelectionPlan, draft_token_ids: IntArray) -> FloatArray:
             max_iterations=self.max_iterations,
             fast=True,
         )
+
+
+def selection_law(plan: SelectionPlan, draft_token_ids: IntArray) -> FloatArray:
+    """Give the probability that each draft is the one selected; of equal tokens the first.
+
+    Parameters
+    ----------
+    plan : SelectionPlan
+    draft_token_ids : ndarray of int64, shape (n,)
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+
+    Examples
+    --------
+    >>> from mdsd import WithReplacement
     >>> plan = SelectingVerifier().plan([0.5, 0.5], WithReplacement([0.5, 0.5], 2))
     >>> selection_law(plan, np.array([1, 1])).tolist()
     [1.0, 0.0]
