@@ -168,7 +168,7 @@ class _Group:
         decoder = self._decoders[self._reference]
         choices, verifying = RandomChoices(seed), RandomChoices(seed)
         # As if more tokens followed the text, so that no tree is cut at its end.
-        row = Row(list(prompt_ids), length + decoder.shape.depth, choices)
+        row = Row(list(prompt_ids), length + self._reference.num_nodes, choices)
         # What is compiled, loaded or read at the first tree is no part of the time of a step.
         decoder.score(decoder.draw([replace(row, choices=RandomChoices(0))]))
         for _ in range(length):
