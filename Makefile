@@ -44,7 +44,7 @@ test-torch: $(TORCH_VENV)/.installed
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest benchmarks --benchmark-only -p no:xdist
 
-# Two processes of 2 GB each, 20 to 25 minutes on two cores with nothing else to do.
+# Two processes of 2 GB each, under an hour on two cores with nothing else to do.
 bench-decode: $(MODELS_VENV)/.installed
 	$(MODELS_VENV)/bin/python benchmarks/bench_decode.py --results benchmarks/RESULTS_DECODE.md
 

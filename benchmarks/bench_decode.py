@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from mdsd.decoding import NGramModel, generate
+from mdsd.decoding import NGramModel
 from mdsd.studies.decoding.cases import DecoderCase
 from mdsd.studies.decoding.decoder_settings import shown_tree
+from mdsd.studies.decoding.drawn_trees import compare_on_trees
 from mdsd.studies.decoding.models import TextModels
-from mdsd.studies.decoding.runs import decoder_row, ratio_of_totals
-from mdsd.studies.study_rows import DecoderRow
+from mdsd.studies.decoding.runs import ratio_of_totals
+from mdsd.studies.study_rows import DrawnTreesRow
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -67,14 +68,17 @@ DRAFTS = {
 }
 
 _ABOUT = """\
-Tokens per call of the target, with its standard error over {runs} runs ({prompts} prompts of
-{prompt_tokens} tokens, seeds {seeds}) of {tokens} tokens each; the same prompts and seeds for all.
+Tokens expected per call of the target, with the standard error over {trees} trees, drawn before
+each of {tokens} tokens of {runs} texts of the target ({prompts} prompts of {prompt_tokens} tokens,
+seeds {seeds}); the same texts for all. Decoders with equal drafts and trees are given the same
+drawn trees; what they leave to chance is averaged out exactly, and the difference is that to rrs on
+the same trees (to naive where rrs does not take the drafts), with its standard error.
 Each decoder drafts 15 tokens for a call of the target (16 in the batch scheme: M chains of
 16 / M). `M x L` are M chains of L tokens, `3,2,1` is a tree by its children of a node at each
-level, and d is the depth down to which a step accepts drafts. The last step of a run is cut at its
-length, which makes all ratios a little low. Verification is everything between the target's logits
-and the emitted tokens: filters, plans, accept tests, residuals; the step is drafting, target and
-verification, without the first reading of the prompt.
+level, and d is the depth down to which a step accepts drafts. Verification is everything between
+the target's logits and the emitted tokens: filters, plans, accept tests, residuals; the step is
+drafting, target and verification, without the first reading of the prompt. What transformers
+decodes by itself is counted over whole runs of {tokens} tokens, whose last step is cut.
 
 The layer-dropped draft is the target without two of its 30 layers: a draft that agrees with the
 target about as well as a good one does, and is not cheap. Nothing follows about wall time from it,
@@ -90,7 +94,7 @@ class Line:
     label: tuple[str, str, str]
     ratio: float
     stderr: float | None
-    row: DecoderRow | None = None
+    row: DrawnTreesRow | None = None
 
 
 def load_target() -> tuple[Any, Any, dict[str, str]]:
@@ -152,27 +156,16 @@ class Bench:
     def runs(self) -> list[tuple[list[int], int]]:
         return [(prompt, seed) for prompt in self.prompts for seed in self.seeds]
 
-    def ours(self, case: DecoderCase, draft: Any, temperature: float) -> Line:
-        """Run a decoder of this library."""
+    def ours(self, draft: Any, temperature: float, step: Callable[[], object]) -> list[Line]:
+        """Give the decoders of this library the same trees."""
         models = TextModels(self.target, (draft,), self.encode, str, (), ("", ""))
-
-        def run(prompt: list[int], tokens: int, seed: int) -> Any:
-            for model in (self.target, draft):
-                model.logits([prompt])  # the times are those of steps, not of reading prompts
-            return generate(
-                **case.options(models),
-                prompt_ids=prompt,
-                max_new_tokens=tokens,
-                temperature=temperature,
-                rng=seed,
-            )
-
-        run(self.prompts[0], 1, 0)  # compiles
-        row = decoder_row(case, [run(prompt, self.tokens, seed) for prompt, seed in self.runs()])
-        label = (case.verifier, str(case.draft), shown_tree(case.tree, case.scheme))
-        if case.scheme == "batch":
-            label = (f"{case.verifier}, batch scheme, M = {case.tree[0]}", *label[1:])
-        return Line(label, row.tokens_per_target_call, row.stderr, row)
+        rows = compare_on_trees(
+            models, CASES, self.runs(), self.tokens, step=step, temperature=temperature
+        )
+        return [
+            Line(label_of(case), row.tokens_per_target_call, row.stderr, row)
+            for case, row in zip(CASES, rows, strict=True)
+        ]
 
     def theirs(self, draft: Any, temperature: float) -> Line:
         """Run transformers' own assisted generation, by prompt lookup where it takes no draft."""
@@ -217,21 +210,30 @@ class Bench:
         return Line((name, "with_replacement", shown_tree(CHAIN)), ratio, stderr)
 
 
+def label_of(case: DecoderCase) -> tuple[str, str, str]:
+    """Name a decoder in three cells."""
+    batch = f", batch scheme, M = {case.tree[0]}" if case.scheme == "batch" else ""
+    return f"{case.verifier}{batch}", str(case.draft), shown_tree(case.tree, case.scheme)
+
+
 def table(lines: Sequence[Line]) -> list[str]:
     """Lay out lines as markdown."""
     found = [
-        "| verifier | draft distribution | tree | tokens per target call | d = 1 | d = 2 | d = 3 "
+        "| verifier | draft distribution | tree | tokens per target call | difference "
+        "| d = 1 | d = 2 | d = 3 "
         "| verification, ms a step | % of its target forward | % of the step |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for line in lines:
         stderr = "" if line.stderr is None else f" ± {line.stderr:.2f}"
-        cells = [*line.label, f"{line.ratio:.2f}{stderr}", *[""] * 6]
+        cells = [*line.label, f"{line.ratio:.2f}{stderr}", *[""] * 7]
         row = line.row
         if row is not None:
+            if row.verifier != row.reference:
+                cells[4] = f"{row.difference:+z.3f} ± {row.difference_stderr or 0.0:.3f}"
             shares = [f"{share:.2f}" for share in row.acceptance_by_depth[:3]]
-            cells[4 : 4 + len(shares)] = shares
-            cells[7:] = [
+            cells[5 : 5 + len(shares)] = shares
+            cells[8:] = [
                 f"{verification_seconds(row) * 1e3:.2f}",
                 f"{row.verification_seconds / row.target_seconds:.1%}",
                 f"{row.verification_share:.1%}",
@@ -240,7 +242,7 @@ def table(lines: Sequence[Line]) -> list[str]:
     return found
 
 
-def verification_seconds(row: DecoderRow) -> float:
+def verification_seconds(row: DrawnTreesRow) -> float:
     """Verification in one step, from the logits to the emitted tokens."""
     return row.verification_seconds / row.target_calls
 
@@ -262,11 +264,15 @@ def run_table(job: tuple[str, float]) -> tuple[list[Line], float]:
     begin = time.perf_counter()
     draft = bench.drafts[kind]
     forwards = [bench.one_forward()]
-    lines = [bench.theirs(draft, temperature)]
-    for case in CASES:
-        lines.append(bench.ours(case, draft, temperature))
+    texts = 0
+
+    def step() -> None:
+        nonlocal texts
+        texts += 1
         seconds = time.perf_counter() - begin
-        print(f"{kind}, T = {temperature:g}: {seconds:.0f} s, {case}", file=sys.stderr, flush=True)
+        print(f"{kind}, T = {temperature:g}: {seconds:.0f} s, {texts}", file=sys.stderr, flush=True)
+
+    lines = [bench.theirs(draft, temperature), *bench.ours(draft, temperature, step)]
     forwards.append(bench.one_forward())
     return lines, float(np.mean(forwards))
 
@@ -284,6 +290,7 @@ def section(options: argparse.Namespace) -> list[str]:
     seconds = time.perf_counter() - begin
     about = _ABOUT.format(
         runs=options.prompts * options.seeds,
+        trees=options.prompts * options.seeds * options.tokens,
         prompts=options.prompts,
         prompt_tokens=PROMPT_TOKENS,
         seeds=", ".join(map(str, range(options.seeds))),
@@ -302,7 +309,7 @@ def section(options: argparse.Namespace) -> list[str]:
 
 def cost(tables: Sequence[tuple[list[Line], float]]) -> list[str]:
     """Say what verification costs on the tree, over all tables, and what it gains."""
-    groups: dict[tuple[str, str], list[DecoderRow]] = {}
+    groups: dict[tuple[str, str], list[DrawnTreesRow]] = {}
     for lines, _ in tables:
         for line in lines:
             if line.row is not None and line.row.tree == TREE:
@@ -313,7 +320,7 @@ def cost(tables: Sequence[tuple[list[Line], float]]) -> list[str]:
     found = [
         f"On the tree {shown_tree(TREE)}, over all tables. A forward of the target that reads the",
         f"tree takes {tree * 1e3:.0f} ms, one that reads a single token {one * 1e3:.0f} ms. The",
-        "last column compares with rrs on the same kind of drafts.",
+        "last column compares with rrs on the same trees.",
         "",
         "| verifier | draft distribution | ms a step | % of the tree's forward | worst table "
         "| % of a one-token forward | tokens per target call |",
@@ -327,9 +334,7 @@ def cost(tables: Sequence[tuple[list[Line], float]]) -> list[str]:
         seconds = sum(row.verification_seconds for row in group)
         mean = seconds / sum(row.target_calls for row in group)
         share = seconds / sum(row.target_seconds for row in group)
-        gain = ""
-        if verifier != "rrs" and ("rrs", draft) in groups:
-            gain = gain_over(group, groups["rrs", draft])
+        gain = gain_over_rrs(group) if group[0].reference == "rrs" != verifier else ""
         found.append(
             f"| {verifier} | {draft} | {mean * 1e3:.2f} | {share:.1%} "
             f"| {worst[verifier, draft]:.1%} | {mean / one:.1%} | {gain} |"
@@ -344,15 +349,12 @@ def cost(tables: Sequence[tuple[list[Line], float]]) -> list[str]:
     return found
 
 
-def gain_over(rows: Sequence[DecoderRow], others: Sequence[DecoderRow]) -> str:
-    """Mean gain in tokens per call over the tables, its error as if runs had nothing in common."""
-    gains, variances = [], []
-    for row, other in zip(rows, others, strict=True):
-        ratio = row.tokens_per_target_call / other.tokens_per_target_call
-        gains.append(ratio - 1.0)
-        relative = [(r.stderr or 0.0) / r.tokens_per_target_call for r in (row, other)]
-        variances.append(ratio**2 * (relative[0] ** 2 + relative[1] ** 2))
-    return f"{np.mean(gains):+.1%} ± {np.sqrt(np.sum(variances)) / len(gains):.1%}"
+def gain_over_rrs(rows: Sequence[DrawnTreesRow]) -> str:
+    """Mean gain in tokens per call over the tables, whose trees have nothing in common."""
+    bases = [row.tokens_per_target_call - row.difference for row in rows]
+    gains = [row.difference / base for row, base in zip(rows, bases, strict=True)]
+    errors = [(row.difference_stderr or 0.0) / base for row, base in zip(rows, bases, strict=True)]
+    return f"{np.mean(gains):+.1%} ± {np.linalg.norm(errors) / len(gains):.1%}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -360,8 +362,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--results", type=Path, help="write the section to a markdown file")
     parser.add_argument("--prompts", type=int, default=8, help=f"at most {len(PROMPTS)}")
-    parser.add_argument("--seeds", type=int, default=1, help="runs of each prompt")
-    parser.add_argument("--tokens", type=int, default=28, help="length of a run")
+    parser.add_argument("--seeds", type=int, default=1, help="texts of each prompt")
+    parser.add_argument("--tokens", type=int, default=28, help="length of a text")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.6, 1.0])
     parser.add_argument("--workers", type=int, default=2, help="processes; 2 GB of memory each")
     options = parser.parse_args(arguments)

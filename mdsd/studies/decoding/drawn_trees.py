@@ -168,7 +168,9 @@ class _Group:
         decoder = self._decoders[self._reference]
         choices, verifying = RandomChoices(seed), RandomChoices(seed)
         # As if more tokens followed the text, so that no tree is cut at its end.
-        row = Row(list(prompt_ids), length + decoder.shape.depth, choices)
+        row = Row(list(prompt_ids), length + self._reference.num_nodes, choices)
+        # What is compiled, loaded or read at the first tree is no part of the time of a step.
+        decoder.score(decoder.draw([replace(row, choices=RandomChoices(0))]))
         for _ in range(length):
             tree = self._draw(decoder, row)
             for case, account in self._accounts.items():
@@ -176,8 +178,6 @@ class _Group:
             row.append([choices.token(tree.target_probs[0])])
 
     def _draw(self, decoder: Decoder, row: Row) -> DraftedTree:
-        if not self._draft_calls:  # what is compiled or loaded at the first takes no time of a step
-            decoder.score(decoder.draw([replace(row, choices=RandomChoices(0))]))
         clock = [perf_counter()]
         drawn = decoder.draw([row])
         clock.append(perf_counter())

@@ -132,6 +132,7 @@ MEANS = [
     ("rrs", "without_replacement", "first"),
     ("kseq", "with_replacement", "second"),
     ("greedy", "greedy", [2, 1]),
+    ("spechub", "spechub", "second"),  # where one token is left, `naive` stands in
     ("optimal", "without_replacement", [2, 1]),
     ("optimal", "independent", "low"),
     ("block", "with_replacement", "chain"),
@@ -198,6 +199,19 @@ class OwnVerification(StepVerification):
 def test_a_users_own_is_followed_branch_by_branch():
     tree = drafted_tree(shape_of("deep"), seed=2)
     assert OwnVerification().accepted_by_depth(tree).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_any_verifier_level_by_level():
+    tree = drafted_tree(shape_of("deep"), seed=2)
+    assert LevelVerification(HastyVerifier()).accepted_by_depth(tree).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_only_rows_that_can_be_reached_are_asked_for():
+    law = mdsd.WithReplacement([0.5, 0.5], 1)
+    rows = {0: np.array([0.0, 1.0])}  # and no other
+    tree = DraftedTree(TreeShape.chain(2), np.array([0, 0, 1]), (law, law, None), rows)
+    for name in ("rrs", "optimal", "block", "traversal"):
+        assert step_verification(name).accepted_by_depth(tree).tolist() == [0.0, 0.0]
 
 
 def test_too_many_branches_are_refused(monkeypatch):

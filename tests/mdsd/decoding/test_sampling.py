@@ -34,6 +34,13 @@ def test_rows_on_demand_are_the_same(settings):
     assert len(rows) == 3
 
 
+def test_rows_anew_are_worked_out_again():
+    rows = FilteredRows(Sampling(), PREFIXES, LOGITS, "target")
+    first, again = rows[1], rows.anew()
+    assert again[1] is not first
+    assert again[1].tolist() == first.tolist()
+
+
 def test_processor_sees_prefix_and_logits_of_each_row():
     seen = []
 
