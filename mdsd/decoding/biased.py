@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mdsd.analysis.bias import Redraw, biased_rule
+from mdsd._arguments import check_name, check_number
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.steps import StepOutcome, StepVerification
 from mdsd.drafts import DraftDistribution
 from mdsd.errors import UnsupportedError
+from mdsd.rules.biased import REDRAWS, Redraw, accept_and_redraw
 
 
 class BiasedVerification(StepVerification):
@@ -54,8 +55,8 @@ class BiasedVerification(StepVerification):
     name = "biased"
 
     def __init__(self, epsilon: float, *, redraw: Redraw = "optimal") -> None:
-        biased_rule([1.0], [1.0], epsilon, redraw=redraw)  # refuses what it could not use later
-        self.epsilon = float(epsilon)
+        check_name("redraw", redraw, REDRAWS)
+        self.epsilon = check_number("epsilon", epsilon)
         self.redraw = redraw
 
     def __repr__(self) -> str:
@@ -76,10 +77,10 @@ class BiasedVerification(StepVerification):
             draft, target_probs = tree.laws[node], tree.target_probs[node]
             if draft is None:
                 return StepOutcome(tuple(path), choices.token(target_probs))
-            rule = biased_rule(
-                target_probs, draft.token_hit_probs(), self.epsilon, redraw=self.redraw
+            accept, rejection_law = accept_and_redraw(
+                target_probs, draft.token_hit_probs(), self.epsilon, self.redraw
             )
             (child,) = tree.shape.children(node)
-            if not choices.accept(float(rule.accept_probs[tree.token_ids[child]])):
-                return StepOutcome(tuple(path), choices.token(rule.rejection_law))
+            if not choices.accept(float(accept[tree.token_ids[child]])):
+                return StepOutcome(tuple(path), choices.token(rejection_law))
             path.append(child)
