@@ -7,19 +7,15 @@ models, with the trees that a decoder drafts, each with its probability.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._typing import AnyArray
-from mdsd.decoding.choices import Choices
 from mdsd.decoding.decoder import Decoder, make_decoder, read_prompt
-from mdsd.decoding.drafting import Drafting
-from mdsd.decoding.enumeration import branches
 from mdsd.decoding.models import Model
-from mdsd.decoding.rows import Row
 from mdsd.drafts import Draft
 from mdsd.errors import UnsupportedError, solver_errors
 from mdsd.trees import TreeLike, read_tree
@@ -27,8 +23,11 @@ from mdsd.trees import TreeLike, read_tree
 if TYPE_CHECKING:
     from solvers.tree_lp import TreeInstance
 
-MAX_DRAWS = 100_000
-"""Most ways to draft a tree that are followed."""
+MAX_DRAFTS = 100
+"""Most drafts of a tree."""
+
+MAX_WAYS = 100_000
+"""Most ways to put the subtrees below one string together that are followed."""
 
 MAX_VARIABLES = 20_000
 """Most variables of the linear program: drafted strings, added up over the trees."""
@@ -73,8 +72,9 @@ def tree_bound(
     InvalidArgumentError, InvalidDistributionError, InvalidTokenError
         As for `mdsd.decoding.generate`.
     UnsupportedError
-        If the tree can be drafted in more than `MAX_DRAWS` ways, or the program would have more
-        than `MAX_VARIABLES` variables; and as for `mdsd.decoding.generate`.
+        If the tree has more than 100 drafts or can be drafted in more than 100,000 ways, or the
+        program would have more than 20,000 variables, which takes some 10 seconds; names the size.
+        And as for `mdsd.decoding.generate`.
     SolverError
         If no solution was found that passes verification.
 
@@ -106,64 +106,118 @@ def tree_bound(
     """
     from solvers.tree_lp import solve_tree
 
-    # Any verifier would do that takes every kind of draft: nothing is verified here.
     shape = read_tree(tree)
+    # Nothing is verified here: any verifier would do that takes every kind of draft.
     decoder = make_decoder(target, draft_model, draft=draft, verifier="optimal", tree=shape)
     prefix = read_prompt(prompt_ids, target.vocab_size)
-    trees, steps = _drafted(decoder, prefix)
-    with solver_errors():
-        return solve_tree(_instance(trees, steps)).value
-
-
-def _drafted(
-    decoder: Decoder, prefix: list[int]
-) -> tuple[dict[_Tree, float], dict[_String, float]]:
-    """Trees with their probabilities, and that of the last token of each string in them.
-
-    A string that is drafted more than once is there once.
-    """
-    depth = decoder.shape.depth
-    trees: dict[_Tree, float] = defaultdict(float)
-    laws: dict[_String, AnyArray] = {}
-
-    def draw(choices: Choices) -> Drafting:
-        return decoder.draw([Row(prefix, depth + 1, choices)])[0]
-
-    variables = 0
-    for draws, (prob, drafting) in enumerate(branches(draw), start=1):
-        if draws > MAX_DRAWS:
-            raise UnsupportedError(
-                f"the tree of {decoder.shape.num_nodes} drafts can be drafted in more than "
-                f"{MAX_DRAWS:,} ways; at most as many are followed"
-            )
-        strings = [tuple(path[len(prefix) :]) for path in drafting.paths]
-        drafted = frozenset(strings[1:])
-        variables += 0 if drafted in trees else len(drafted)
-        trees[drafted] += prob
-        if any(string not in laws for string in strings):
-            (scored,) = decoder.score([drafting])
-            laws.update((string, scored.target_probs[k]) for k, string in enumerate(strings))
+    if shape.num_nodes > MAX_DRAFTS:
+        raise UnsupportedError(
+            f"the tree has {shape.num_nodes:,} drafts; trees of at most {MAX_DRAFTS} are followed"
+        )
+    trees = _Drafts(decoder, prefix).trees((), 0)
+    strings = sorted(set().union(*trees), key=lambda string: (len(string), string))
+    variables = sum(map(len, trees))
     if variables > MAX_VARIABLES:
         raise UnsupportedError(
-            f"the linear program of {len(trees):,} trees and {len(laws):,} strings has "
+            f"the linear program of {len(trees):,} trees with {len(strings):,} strings has "
             f"{variables:,} variables; at most {MAX_VARIABLES:,} are solved"
         )
-    return trees, {string: float(laws[string[:-1]][string[-1]]) for string in laws if string}
+    steps = _target_steps(decoder, prefix, strings)
+    with solver_errors():
+        return solve_tree(_instance(trees, strings, steps)).value
 
 
-def _instance(trees: dict[_Tree, float], steps: dict[_String, float]) -> TreeInstance:
-    """Give numbers to the strings, shorter ones first, and write the trees as arrays."""
+class _Drafts:
+    """What a decoder drafts after a prompt, and with which probability.
+
+    Following every draw of a whole tree, as `mdsd.decoding.enumeration` does, would come to the
+    same; here trees that hold the same strings are put together as soon as they arise.
+    """
+
+    def __init__(self, decoder: Decoder, prefix: list[int]) -> None:
+        self._decoder, self._prefix = decoder, prefix
+        self._known: dict[tuple[_String, int], dict[_Tree, float]] = {}
+
+    def trees(self, string: _String, node: int) -> dict[_Tree, float]:
+        """Give the law of the strings drafted below one that stands at a node of the shape.
+
+        What is drafted twice is there once.
+
+        Raises
+        ------
+        UnsupportedError
+            Above `MAX_WAYS` ways to put the subtrees of its children together.
+        """
+        if (string, node) not in self._known:
+            law: dict[_Tree, float] = defaultdict(float)
+            ways = 0
+            for tokens, prob in self._tuples(string, node):
+                drawn = {frozenset[_String](): prob}
+                # Where not all children can be drawn, the last ones are missing.
+                for child, token in zip(self._decoder.shape.children(node), tokens, strict=False):
+                    drafted = (*string, token)
+                    below = self.trees(drafted, child)
+                    ways += len(drawn) * len(below)
+                    self._refuse_above(ways)
+                    drawn = _joined(drawn, below, drafted)
+                for strings, chance in drawn.items():
+                    law[strings] += chance
+            self._known[string, node] = dict(law)
+        return self._known[string, node]
+
+    def _tuples(self, string: _String, node: int) -> Iterable[tuple[_String, float]]:
+        """Give the tokens that may be drafted at a node, none where it is a leaf."""
+        decoder, count = self._decoder, len(self._decoder.shape.children(node))
+        if count == 0:
+            return [((), 1.0)]
+        asked = [[*self._prefix, *string]]
+        rows = [
+            decoder.sampling.probs(asked, model.logits([asked])[0], model.name)[0]
+            for model in decoder.draft_models
+        ]
+        probs = np.array(rows) if decoder.kind.one_model_each else rows[0]
+        return decoder.kind.make_at_most(probs, count).tuples()
+
+    def _refuse_above(self, ways: int) -> None:
+        if ways > MAX_WAYS:
+            raise UnsupportedError(
+                f"the tree of {self._decoder.shape.num_nodes} drafts can be drafted in {ways:,} "
+                f"ways or more; at most {MAX_WAYS:,} are followed"
+            )
+
+
+def _joined(
+    drawn: dict[_Tree, float], below: dict[_Tree, float], drafted: _String
+) -> dict[_Tree, float]:
+    """Give the law of strings drawn with a further one and, independently, those below it."""
+    law: dict[_Tree, float] = defaultdict(float)
+    for strings, prob in drawn.items():
+        for further, chance in below.items():
+            law[strings | further | {drafted}] += prob * chance
+    return law
+
+
+def _target_steps(decoder: Decoder, prefix: list[int], strings: list[_String]) -> list[float]:
+    """Give the target's probability of the last token of each string after those before it."""
+    parents = list(dict.fromkeys(string[:-1] for string in strings))
+    asked = [[*prefix, *parent] for parent in parents]
+    logits = decoder.target.logits([asked])[0]
+    rows = dict(zip(parents, decoder.sampling.probs(asked, logits, "target"), strict=True))
+    return [float(rows[string[:-1]][string[-1]]) for string in strings]
+
+
+def _instance(
+    trees: dict[_Tree, float], strings: list[_String], steps: list[float]
+) -> TreeInstance:
+    """Give numbers to the strings, which stand shorter ones first, and write trees as arrays."""
     from solvers.tree_lp import TreeInstance
 
-    ordered = [(), *sorted(steps, key=lambda string: (len(string), string))]
-    places = {string: place for place, string in enumerate(ordered)}
+    places = {string: place for place, string in enumerate([(), *strings])}
+    numbered = [sorted(places[string] for string in drafted) for drafted in trees]
     return TreeInstance(
-        parents=np.array([-1, *(places[string[:-1]] for string in ordered[1:])]),
-        step_masses=np.array([1.0, *(steps[string] for string in ordered[1:])]),
+        parents=np.array([-1, *(places[string[:-1]] for string in strings)]),
+        step_masses=np.array([1.0, *steps]),
         tree_masses=np.array(list(trees.values())),
-        tree_starts=np.cumsum([0, *map(len, trees)]),
-        tree_strings=np.array(
-            [place for drafted in trees for place in sorted(map(places.__getitem__, drafted))],
-            dtype=np.int64,
-        ),
+        tree_starts=np.cumsum([0, *map(len, numbered)]),
+        tree_strings=np.array(list(chain.from_iterable(numbered)), dtype=np.int64),
     )
