@@ -243,7 +243,8 @@ def _solve(instance: TreeInstance, highs_method: str) -> TreeSolution:
     import scipy.optimize
 
     name = f"tree lp ({highs_method})"
-    matrix, masses = _constraints(instance)
+    scales = _row_scales(instance.step_masses[1:])
+    matrix, masses = _constraints(instance, scales)
     result = scipy.optimize.linprog(
         -np.ones(instance.num_pairs),
         A_ub=matrix,
@@ -254,13 +255,21 @@ def _solve(instance: TreeInstance, highs_method: str) -> TreeSolution:
     )
     if result.status != 0 or result.x is None:
         raise SolverFailure(name, f"status {result.status}: {result.message}")
-    num_strings = len(instance.parents)
     # The rows of (2) come last; string 0 has none.
-    prices = np.append(0.0, -result.ineqlin.marginals[len(masses) - num_strings + 1 :])
+    prices = np.append(0.0, -result.ineqlin.marginals[len(masses) - len(scales) :] * scales)
     return verify_tree_solution(instance, result.x / _MASS_SCALE, prices, method=name)
 
 
-def _constraints(instance: TreeInstance) -> tuple[Any, FloatArray]:
+def _row_scales(step_masses: FloatArray) -> FloatArray:
+    """Give factors of the rows of (2) that bring both their entries, 1 and -p, near to 1.
+
+    HiGHS drops entries below 1e-9, here those of masses below 1e-18, and refuses entries above
+    1e15. The factors are powers of two, which round nothing.
+    """
+    return np.exp2(np.round(-0.5 * np.log2(np.maximum(step_masses, 2.0**-60))))
+
+
+def _constraints(instance: TreeInstance, scales: FloatArray) -> tuple[Any, FloatArray]:
     """Give the matrix of (1), with a row for each parent in a tree, above (2), with one a string.
 
     What is accepted at the empty strings are no variables but the masses on the right.
@@ -280,10 +289,11 @@ def _constraints(instance: TreeInstance) -> tuple[Any, FloatArray]:
     )
     # C of each string, but for the empty one, from the pairs.
     arrived = _sparse(np.ones(count), strings, pairs, (len(instance.parents), count))
-    wanted = scipy.sparse.diags_array(instance.step_masses[1:]) @ arrived[instance.parents[1:]]
-    total = np.where(instance.parents[1:] == 0, float(instance.tree_masses.sum()), 0.0)
-    matrix = scipy.sparse.vstack([above, arrived[1:] - wanted]).tocsr()
-    return matrix, np.concatenate([masses, instance.step_masses[1:] * total])
+    steps, parents = instance.step_masses[1:] * scales, instance.parents[1:]
+    wanted = scipy.sparse.diags_array(steps) @ arrived[parents]
+    below = scipy.sparse.diags_array(scales) @ arrived[1:] - wanted
+    total = np.where(parents == 0, float(instance.tree_masses.sum()), 0.0)
+    return scipy.sparse.vstack([above, below]).tocsr(), np.concatenate([masses, steps * total])
 
 
 def _sparse(entries: FloatArray, rows: IntArray, columns: IntArray, shape: Any) -> Any:

@@ -29,7 +29,7 @@ MAX_DRAFTS = 100
 MAX_WAYS = 100_000
 """Most ways to put the subtrees below one string together that are followed."""
 
-MAX_VARIABLES = 20_000
+MAX_VARIABLES = 40_000
 """Most variables of the linear program: drafted strings, added up over the trees."""
 
 _String = tuple[int, ...]
@@ -73,7 +73,7 @@ def tree_bound(
         As for `mdsd.decoding.generate`.
     UnsupportedError
         If the tree has more than 100 drafts or can be drafted in more than 100,000 ways, or the
-        program would have more than 20,000 variables, which takes some 10 seconds; names the size.
+        program would have more than 40,000 variables, which takes some 10 seconds; names the size.
         And as for `mdsd.decoding.generate`.
     SolverError
         If no solution was found that passes verification.
