@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MAX_DRAFTS = 100
 """Most drafts of a tree."""
 
+MAX_STRINGS = 5_000
+"""Most strings that may be drafted, each counted at every node of the shape it may stand at."""
+
 MAX_WAYS = 100_000
 """Most ways to put the subtrees below one string together that are followed."""
 
@@ -72,9 +75,9 @@ def tree_bound(
     InvalidArgumentError, InvalidDistributionError, InvalidTokenError
         As for `mdsd.decoding.generate`.
     UnsupportedError
-        If the tree has more than 100 drafts or can be drafted in more than 100,000 ways, or the
-        program would have more than 40,000 variables, which takes some 10 seconds; names the size.
-        And as for `mdsd.decoding.generate`.
+        If the tree has more than 100 drafts, can hold more than 5,000 strings or be drafted in
+        more than 100,000 ways, or the program would have more than 40,000 variables, which takes
+        some 10 seconds; names the size. And as for `mdsd.decoding.generate`.
     SolverError
         If no solution was found that passes verification.
 
@@ -122,6 +125,8 @@ def tree_bound(
             f"the linear program of {len(trees):,} trees with {len(strings):,} strings has "
             f"{variables:,} variables; at most {MAX_VARIABLES:,} are solved"
         )
+    if not strings:
+        return 0.0  # the root alone
     steps = _target_steps(decoder, prefix, strings)
     with solver_errors():
         return solve_tree(_instance(trees, strings, steps)).value
@@ -146,9 +151,15 @@ class _Drafts:
         Raises
         ------
         UnsupportedError
-            Above `MAX_WAYS` ways to put the subtrees of its children together.
+            Above `MAX_STRINGS` strings, or above `MAX_WAYS` ways to put the subtrees of its
+            children together.
         """
         if (string, node) not in self._known:
+            if len(self._known) >= MAX_STRINGS:
+                raise UnsupportedError(
+                    f"the tree of {self._decoder.shape.num_nodes} drafts can hold more than "
+                    f"{MAX_STRINGS:,} strings; at most as many are followed"
+                )
             law: dict[_Tree, float] = defaultdict(float)
             ways = 0
             for tokens, prob in self._tuples(string, node):
