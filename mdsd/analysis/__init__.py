@@ -48,12 +48,12 @@ from mdsd.analysis.tokens import (
     iid_expected_tokens,
     measure_acceptance,
 )
-from mdsd.analysis.tree_bound import tree_bound
 from mdsd.analysis.unbiasedness import (
     AcceptanceAssessment,
     assess_acceptance,
     assess_acceptance_on_chain,
 )
+from mdsd.analysis.whole_trees import tree_bound
 
 __all__ = [
     "AcceptRule",

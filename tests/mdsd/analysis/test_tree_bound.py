@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import scipy.optimize
 import scipy.sparse
 
 import mdsd
-from mdsd.analysis import tree_bound
+from mdsd.analysis import tree_bound, whole_trees
 from mdsd.decoding import TableModel, TreeShape
 from mdsd.decoding.decoder import make_decoder
 from mdsd.decoding.enumeration import branches
@@ -24,7 +23,6 @@ from solvers import tree_lp
 from ..decoding.paths import SHAPES, EdgeModel, expected_accepted, toy_pair
 from ..decoding.toys import PrefixModel, supporting
 
-tree_bound_module = import_module("mdsd.analysis.tree_bound")  # the function has its name
 PROMPT = [1, 0]
 PROVED = 1e-9
 SEVERAL = ("with_replacement", "without_replacement", "greedy", "top_k", "hybrid:1", "independent")
@@ -234,7 +232,7 @@ class TestDefinition:
         for prob, strings in drafted(target, models, SHAPES[shape], draft)[1]:
             expected[frozenset(strings - {()})] += prob
         decoder = make_decoder(target, models, tree=SHAPES[shape], draft=draft, verifier="optimal")
-        found = tree_bound_module._Drafts(decoder, PROMPT).trees((), 0)
+        found = whole_trees._Drafts(decoder, PROMPT).trees((), 0)
         assert found.keys() == expected.keys()
         assert max(abs(found[tree] - expected[tree]) for tree in found) <= 1e-15
 
@@ -255,7 +253,7 @@ class TestSize:
         return str(caught.value)
 
     def test_variables(self, monkeypatch):
-        monkeypatch.setattr(tree_bound_module, "MAX_VARIABLES", 152)
+        monkeypatch.setattr(whole_trees, "MAX_VARIABLES", 152)
         message = self.refused([2, 1])
         assert message == (
             "the linear program of 45 trees with 12 strings has 153 variables; at most 152 are "
