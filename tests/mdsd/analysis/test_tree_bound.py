@@ -253,7 +253,7 @@ class TestSize:
         return str(caught.value)
 
     def test_variables(self, monkeypatch):
-        monkeypatch.setattr(whole_trees, "MAX_VARIABLES", 152)
+        monkeypatch.setitem(tree_bound.__globals__, "MAX_VARIABLES", 152)
         message = self.refused([2, 1])
         assert message == (
             "the linear program of 45 trees with 12 strings has 153 variables; at most 152 are "
