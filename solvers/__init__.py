@@ -2,6 +2,7 @@
 
 `transport`, `lp`, `matching` and `subsets` state the problem explicitly, one row per set of drafted
 tokens; `prefix`, `hitting`, `polymatroid` and `marks` solve it without enumerating anything.
+`tree_lp` states that of whole trees of strings.
 """
 
 from __future__ import annotations

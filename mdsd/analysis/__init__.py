@@ -3,8 +3,9 @@
 How many rejections to expect (`expected_rejections`, `simulate_rejections`), what a batch of draft
 sequences saves (`batch_improvement`), which acceptance functions are unbiased and what they lose
 (`assess_acceptance`), what bias buys (`pareto_front`), how many tokens a step yields and whether it
-pays (`expected_tokens`, `speedup`), and which tree to draft (`plan_tree`). Theory and simulation
-stand side by side; each theory function is exact.
+pays (`expected_tokens`, `speedup`), which tree to draft (`plan_tree`), and the most that any
+verifier could accept of one (`tree_bound`). Theory and simulation stand side by side; each theory
+function is exact.
 
 Rejections, batches and bias follow Yin et al., "A Theoretical Perspective for Speculative Decoding
 Algorithm". There q is the target and p the draft; here p is the target and q the draft.
@@ -52,6 +53,7 @@ from mdsd.analysis.unbiasedness import (
     assess_acceptance,
     assess_acceptance_on_chain,
 )
+from mdsd.analysis.whole_trees import tree_bound
 
 __all__ = [
     "AcceptRule",
@@ -88,5 +90,6 @@ __all__ = [
     "simulate_pareto_front",
     "simulate_rejections",
     "speedup",
+    "tree_bound",
     "tree_speedup",
 ]

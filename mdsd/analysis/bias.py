@@ -8,7 +8,6 @@ itself (Decoding-UNO).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,15 +19,9 @@ from mdsd._typing import FloatArray
 from mdsd.analysis._chains import ChainPair, read_chain_pair
 from mdsd.analysis._rule_chains import Prefixes, RuleOnChain
 from mdsd.analysis._simulation import DEFAULT_RUNS
-from mdsd.analysis.rules import AcceptRule, read_pair, redraw_laws, rule_of
+from mdsd.analysis.rules import AcceptRule, read_pair, rule_of
 from mdsd.errors import InvalidArgumentError
-from mdsd.rules.accepting import accept_probs
-
-Redraw = Literal["optimal", "target"]
-"""Rejection law: the best one for the acceptance function, or the target."""
-
-_REDRAWS: tuple[Redraw, ...] = ("optimal", "target")
-
+from mdsd.rules.biased import REDRAWS, Redraw, accept_and_redraw
 
 # --- the rule at one position --------------------------------------------------------------------
 
@@ -100,10 +93,10 @@ def biased_rule(
     >>> round(rule.rejection_probability, 12), round(rule.total_variation, 12)
     (0.1, 0.2)
     """
-    check_name("redraw", redraw, _REDRAWS)
+    check_name("redraw", redraw, REDRAWS)
     step = check_number("epsilon", epsilon)
     target, draft = read_pair(target_probs, draft_probs)
-    return rule_of(target, draft, *_accept_and_redraw(target, draft, step, redraw))
+    return rule_of(target, draft, *accept_and_redraw(target, draft, step, redraw))
 
 
 # --- fronts --------------------------------------------------------------------------------------
@@ -226,7 +219,7 @@ def chain_pareto_front(
 def _front(pair: ChainPair, epsilons: ArrayLike, prefixes: Prefixes) -> ParetoFront:
     steps = _read_epsilons(epsilons)
     points = [
-        [_rule(pair, step, redraw).expected(prefixes) for redraw in _REDRAWS] for step in steps
+        [_rule(pair, step, redraw).expected(prefixes) for redraw in REDRAWS] for step in steps
     ]
     return ParetoFront(steps, *np.reshape(points, (len(steps), -1)).T.copy())
 
@@ -350,7 +343,7 @@ def simulate_chain_pareto_front(
 def _simulated_front(
     pair: ChainPair, epsilons: ArrayLike, redraw: Redraw, runs: int, rng: RandomSource
 ) -> SimulatedFront:
-    check_name("redraw", redraw, _REDRAWS)
+    check_name("redraw", redraw, REDRAWS)
     steps, count = _read_epsilons(epsilons), check_whole("runs", runs, 2)
     stream = generator(rng, "study")
     points = np.array([_rule(pair, step, redraw).simulated(count, stream) for step in steps])
@@ -362,15 +355,7 @@ def _simulated_front(
 
 
 def _rule(pair: ChainPair, epsilon: float, redraw: Redraw) -> RuleOnChain:
-    return RuleOnChain(pair, *_accept_and_redraw(pair.target, pair.draft, epsilon, redraw))
-
-
-def _accept_and_redraw(
-    target: FloatArray, draft: FloatArray, epsilon: float, redraw: Redraw
-) -> tuple[FloatArray, FloatArray]:
-    """Accept probabilities and rejection laws, for arrays of any shape."""
-    accept = accept_probs(target + epsilon, draft)
-    return accept, redraw_laws(target, draft, accept) if redraw == "optimal" else target
+    return RuleOnChain(pair, *accept_and_redraw(pair.target, pair.draft, epsilon, redraw))
 
 
 def _read_epsilons(values: ArrayLike) -> FloatArray:

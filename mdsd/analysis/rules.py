@@ -17,7 +17,7 @@ from mdsd._frozen import FrozenArrays
 from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._typing import FloatArray
 from mdsd.errors import InvalidDistributionError
-from mdsd.rules.accepting import residual_or_target
+from mdsd.rules.biased import redraw_laws
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,12 +153,6 @@ def optimal_rejection_law(
 
 
 # --- the same on arrays of any shape, tokens along the last axis ---------------------------------
-
-
-def redraw_laws(target: FloatArray, draft: FloatArray, accept: FloatArray) -> FloatArray:
-    """``(p - b q)+``, normalised; the target where nothing of it is left."""
-    left = residual_or_target(np.maximum(target - accept * draft, 0.0), target)
-    return np.asarray(left / left.sum(axis=-1, keepdims=True))
 
 
 def rejection_probabilities(draft: FloatArray, accept: FloatArray) -> FloatArray:

@@ -17,9 +17,9 @@ from mdsd.analysis.rules import (
     excess,
     read_accept_probs,
     read_pair,
-    redraw_laws,
     rejection_probabilities,
 )
+from mdsd.rules.biased import redraw_laws
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from mdsd._arguments import check_name, check_number
 from mdsd._typing import FloatArray
-from mdsd.analysis.bias import Redraw, biased_rule
-from mdsd.analysis.rules import AcceptRule
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.steps import StepOutcome, StepVerification, accepted_by_nodes
 from mdsd.drafts import DraftDistribution
 from mdsd.errors import UnsupportedError
+from mdsd.rules.biased import REDRAWS, Redraw, accept_and_redraw
 
 
 class BiasedVerification(StepVerification):
@@ -58,8 +58,8 @@ class BiasedVerification(StepVerification):
     name = "biased"
 
     def __init__(self, epsilon: float, *, redraw: Redraw = "optimal") -> None:
-        biased_rule([1.0], [1.0], epsilon, redraw=redraw)  # refuses what it could not use later
-        self.epsilon = float(epsilon)
+        check_name("redraw", redraw, REDRAWS)
+        self.epsilon = check_number("epsilon", epsilon)
         self.redraw = redraw
 
     def __repr__(self) -> str:
@@ -80,20 +80,22 @@ class BiasedVerification(StepVerification):
             draft, target_probs = tree.laws[node], tree.target_probs[node]
             if draft is None:
                 return StepOutcome(tuple(path), choices.token(target_probs))
-            rule = self._rule(target_probs, draft)
+            accept, rejection_law = self._rule(target_probs, draft)
             (child,) = tree.shape.children(node)
-            if not choices.accept(float(rule.accept_probs[tree.token_ids[child]])):
-                return StepOutcome(tuple(path), choices.token(rule.rejection_law))
+            if not choices.accept(float(accept[tree.token_ids[child]])):
+                return StepOutcome(tuple(path), choices.token(rejection_law))
             path.append(child)
 
     def accepted_by_depth(self, tree: DraftedTree) -> FloatArray:  # noqa: D102
         passed = np.ones(tree.shape.num_nodes + 1)
         for node, draft in enumerate(tree.laws):
             if draft is not None:
-                rule = self._rule(tree.target_probs[node], draft)
+                accept, _ = self._rule(tree.target_probs[node], draft)
                 (child,) = tree.shape.children(node)
-                passed[child] = passed[node] * rule.accept_probs[tree.token_ids[child]]
+                passed[child] = passed[node] * accept[tree.token_ids[child]]
         return accepted_by_nodes(tree.shape, passed)
 
-    def _rule(self, target_probs: FloatArray, draft: DraftDistribution) -> AcceptRule:
-        return biased_rule(target_probs, draft.token_hit_probs(), self.epsilon, redraw=self.redraw)
+    def _rule(
+        self, target_probs: FloatArray, draft: DraftDistribution
+    ) -> tuple[FloatArray, FloatArray]:
+        return accept_and_redraw(target_probs, draft.token_hit_probs(), self.epsilon, self.redraw)

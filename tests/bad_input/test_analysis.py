@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 
 import mdsd
-from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, InvalidTokenError, MdsdError
 
 from .rows import Row, Values, rows
 from .values import (
     COUNTS,
     INF,
     ITERATIONS,
+    MODELS,
     NAN,
     NOT_NUMBERS,
     PROBS,
     SEEDS,
     TARGETS,
+    TEXTS,
     TOLERANCES,
     P,
     Q,
@@ -33,6 +35,7 @@ from .values import (
 def analysis_rows() -> Iterator[list[Row]]:
     analysis = mdsd.analysis
     square = [P, Q, P]
+    table = mdsd.decoding.TableModel(square)
     second = {
         kind: ([P, value, Q], "row 1", *words)
         for kind, (value, *words) in PROBS.items()
@@ -177,6 +180,10 @@ def analysis_rows() -> Iterator[list[Row]]:
         "node_budget": (refused, nodes),
         "max_depth": (refused, ITERATIONS),
         "max_branching": (refused, ITERATIONS),
+        "target": (refused, MODELS),
+        "draft_model": (refused, {**MODELS, "list": ([table, table],), "empty": ([], "[]")}),
+        "prompt_ids": (InvalidTokenError, TEXTS),
+        "draft": (refused, names("explicit", "custom", gredy="greedy")),
     }
     usual: dict[str, Any] = {
         "target_chain": square,
@@ -201,11 +208,16 @@ def analysis_rows() -> Iterator[list[Row]]:
         "tree": [2, 1],
         "draft_cost": 0.1,
         "node_budget": 4,
+        "target": table,
+        "draft_model": table,
+        "prompt_ids": [0],
+        "draft": "greedy",
     }
     special: dict[tuple[str, str], tuple[type[MdsdError], Values]] = {
         ("simulate_rejections", "batch_size"): (refused, COUNTS),
         ("simulate_batch_rejections", "batch_size"): (refused, COUNTS),
         ("assess_acceptance_on_chain", "accept_probs"): (refused, accept_chain),
+        ("tree_bound", "tree"): (refused, {k: v for k, v in trees.items() if k != "wide"}),
         ("iid_expected_tokens", "depth"): (
             refused,
             {kind: value for kind, value in COUNTS.items() if kind != "0"},

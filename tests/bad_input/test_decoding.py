@@ -20,15 +20,16 @@ from mdsd.errors import (
 from .rows import Row, Values, rows
 from .values import (
     COUNTS,
-    IDS,
     INF,
     MATRIX,
     MIN_PS,
+    MODELS,
     NAN,
     NOT_NUMBERS,
     PROBS,
     SEEDS,
     TEMPERATURES,
+    TEXTS,
     TOKENS,
     TOLERANCES,
     TOP_KS,
@@ -49,14 +50,6 @@ def decoding_rows() -> Iterator[list[Row]]:
         "prompt_ids": [0],
         "max_new_tokens": 2,
     }
-    no_models: Values = {
-        "none": (None, "NoneType"),
-        "table": (np.eye(3), "ndarray"),
-        "class": (decoding.TableModel, "type"),
-        "function": (len, "builtin_function_or_method"),
-    }
-    texts: Values = {**IDS}
-    del texts["too_short"], texts["too_long"]
     by_depth: Values = {
         **{kind: COUNTS[kind] for kind in COUNTS if kind not in ("none",)},
         "none": (None, "None"),
@@ -82,12 +75,12 @@ def decoding_rows() -> Iterator[list[Row]]:
     }
     no_functions: Values = {"number": (3, "int"), "string": ("print", "str")}
     tables: dict[str, tuple[type[MdsdError], Values]] = {
-        "target": (InvalidArgumentError, no_models),
+        "target": (InvalidArgumentError, MODELS),
         "draft_model": (
             InvalidArgumentError,
-            {**no_models, "list": ([table, table],), "empty": ([], "[]")},
+            {**MODELS, "list": ([table, table],), "empty": ([], "[]")},
         ),
-        "prompt_ids": (InvalidTokenError, texts),
+        "prompt_ids": (InvalidTokenError, TEXTS),
         "max_new_tokens": (InvalidArgumentError, by_depth),
         "draft": (InvalidArgumentError, names("explicit", "custom", gredy="greedy")),
         "verifier": (InvalidArgumentError, names("block_", krs="rrs")),
@@ -171,7 +164,7 @@ def decoding_rows() -> Iterator[list[Row]]:
     def ngrams(token_ids: Any = (0, 1), vocab_size: Any = 3, order: Any = 2) -> Any:
         return decoding.NGramModel(token_ids, vocab_size, order)
 
-    yield rows("decoding.NGramModel", "token_ids", ngrams, InvalidTokenError, texts)
+    yield rows("decoding.NGramModel", "token_ids", ngrams, InvalidTokenError, TEXTS)
     for parameter in ("vocab_size", "order"):
         yield rows(
             "decoding.NGramModel",
@@ -226,7 +219,7 @@ def decoding_rows() -> Iterator[list[Row]]:
         "model",
         lambda model: decoding.MappedModel(model, [0, 1], 3),
         InvalidArgumentError,
-        no_models,
+        MODELS,
     )
     yield rows(
         "decoding.MappedModel",
@@ -264,7 +257,7 @@ def decoding_rows() -> Iterator[list[Row]]:
         InvalidArgumentError,
         {**no_text, "unknown": ("abc", "'c'")},
     )
-    spelled = {kind: texts[kind] for kind in texts if kind != "empty"}
+    spelled = {kind: TEXTS[kind] for kind in TEXTS if kind != "empty"}
     yield rows(
         "decoding.PieceVocabulary.decode",
         "token_ids",

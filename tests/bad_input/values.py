@@ -86,6 +86,7 @@ TOKENS: Values = {
     "not_convertible": (NotConvertible(),),
 }
 IDS: Values = {**TOKENS, "matrix": ([[0, 1]], "(1, 2)")}
+TEXTS: Values = {kind: IDS[kind] for kind in IDS if kind not in ("too_short", "too_long")}
 TOKEN_ROWS: Values = {
     "none": (None, "object"),
     "negative": ([[0, 1], [-1, 0]], "row 1", "-1"),
@@ -101,6 +102,14 @@ TOKEN_ROWS: Values = {
     "too_long": ([[0, 1, 2]], "(1, 3)"),
     "empty": ([], "(0,)"),
     "not_convertible": (NotConvertible(),),
+}
+
+
+MODELS: Values = {
+    "none": (None, "NoneType"),
+    "table": (np.eye(3), "ndarray"),
+    "class": (mdsd.decoding.TableModel, "type"),
+    "function": (len, "builtin_function_or_method"),
 }
 
 
