@@ -66,12 +66,12 @@ class GrowingTree(TreeGrowth):
     child is taken for ``1 - 2 G (1 - a_0)``, and those of other ranks for ``2 G a_r``. Two point
     masses have G = 0, and one child is enough; the average place has G = 1/2.
 
-    *A token.* Among the drafts of one node, c of which are expected to be accepted, a token x has a
-    share in proportion to ``q(x) / f(x)``, with f(x) the probability that it is drafted at all. That
-    is what a verifier gives it which sees a set of drafts and not their order, where models agree:
-    of the mass ``c p(x)`` that is accepted with x, every draw of x has its part. So a token of small
-    q that came up is not as unlikely to be accepted as q says. f is estimated by ``1 - (1 - q)^n``,
-    and is 1 for drafts that are certain. Of a token drafted twice the first node has it all.
+    *A token.* Among the drafts of one node, c of which are expected to be accepted, a token x has
+    a share in proportion to ``q(x) / f(x)``, f(x) the probability that it is drafted at all. That
+    is what a verifier gives it that sees a set of drafts and not their order, where models agree:
+    of the mass ``c p(x)`` accepted with x, every draw of x has its part. So a token of small q that
+    came up is not as unlikely to be accepted as q says. f is estimated by ``1 - (1 - q)^n``, and is
+    1 for drafts that are certain. Of a token drafted twice the first node has it all.
 
     Nothing depends on tokens of the level that is to be drawn, so that decoders are lossless with
     any verifier.

@@ -155,6 +155,7 @@ class TreeGrowth(ABC):
     --------
     Two children for tokens of which the draft model was sure, one for the others:
 
+    >>> from mdsd.decoding import TableModel, TreeGrowth, generate
     >>> class Sure(TreeGrowth):
     ...     depth, budget, max_children = 3, 8, 2
     ...     def children(self, level):
@@ -163,7 +164,6 @@ class TreeGrowth(ABC):
     ...         (probs,) = level.above.draft_probs
     ...         drafted = probs[list(level.parents), list(level.token_ids)]
     ...         return [1 + (prob > 0.5) for prob in drafted.tolist()]
-    >>> from mdsd.decoding import TableModel, generate
     >>> model = TableModel([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
     >>> len(generate(model, model, [0], tree=Sure(), max_new_tokens=6, rng=0).token_ids)
     6
