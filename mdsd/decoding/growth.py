@@ -157,7 +157,7 @@ class TreeGrowth(ABC):
 
     >>> from mdsd.decoding import TableModel, TreeGrowth, generate
     >>> class Sure(TreeGrowth):
-    ...     depth, budget, max_children = 3, 8, 2
+    ...     depth, budget, max_children = 3, 14, 2
     ...     def children(self, level):
     ...         if level.above is None:
     ...             return [2]
