@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count as counter
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_number, check_whole, shown
+from mdsd._arguments import check_number, check_type, check_whole, shown
 from mdsd._typing import FloatArray
 from mdsd.analysis.tokens import read_acceptance_by_rank
 from mdsd.decoding.growth import DraftedLevel, TreeGrowth
@@ -37,15 +37,19 @@ class GrowingTree(TreeGrowth):
     max_children : int, optional
         Most children of a node; by default, and at most, as many as `acceptance_by_rank` has.
     acceptance_by_rank : array_like, shape (R,), default (0.7, 0.12, 0.06, 0.03)
-        Probability that the child of rank r is the one accepted, given that its parent was, as for
-        `mdsd.analysis.plan_tree`: on average over places.
+        On average over places, the acceptance of a single draft, and what each further draft adds
+        to it. For `rrs` that is the acceptance of the child of rank r, as for
+        `mdsd.analysis.plan_tree`.
+    ordered : bool, default False
+        Whether the verifier tries drafts in the order drawn, as `rrs`, `kseq` and `traversal` do,
+        and not all drafts of a node together, as `optimal` and `block` do.
     min_value : float, default 0
         Drafts that are less likely than this to be accepted are left out, and some of the budget
         with them.
 
     Attributes
     ----------
-    budget, depth, max_children, min_value
+    budget, depth, max_children, ordered, min_value
         As given.
     acceptance_by_rank : tuple of float
 
@@ -66,12 +70,13 @@ class GrowingTree(TreeGrowth):
     child is taken for ``1 - 2 G (1 - a_0)``, and those of other ranks for ``2 G a_r``. Two point
     masses have G = 0, and one child is enough; the average place has G = 1/2.
 
-    *A token.* Among the drafts of one node, c of which are expected to be accepted, a token x has
-    a share in proportion to ``q(x) / f(x)``, f(x) the probability that it is drafted at all. That
-    is what a verifier gives it that sees a set of drafts and not their order, where models agree:
-    of the mass ``c p(x)`` accepted with x, every draw of x has its part. So a token of small q that
-    came up is not as unlikely to be accepted as q says. f is estimated by ``1 - (1 - q)^n``, and is
-    1 for drafts that are certain. Of a token drafted twice the first node has it all.
+    *A token.* Where verifiers try drafts in order, the child of rank r is worth ``a_r`` of its
+    parent. Else a drafted token x has a share of what all children are worth in proportion to
+    ``q(x) / f(x)``, f(x) the probability that it is drafted at all. That is what it gets of a
+    verifier that sees a set of drafts and not their order, where models agree: of the mass
+    ``c p(x)`` accepted with x, every draw of x has its part. So a token of small q that came up is
+    not as unlikely to be accepted as q says. f is estimated by ``1 - (1 - q)^n``, and is 1 for
+    drafts that are certain. Of a token drafted twice the first node has it all.
 
     Nothing depends on tokens of the level that is to be drawn, so that decoders are lossless with
     any verifier.
@@ -93,6 +98,7 @@ class GrowingTree(TreeGrowth):
         *,
         max_children: int | None = None,
         acceptance_by_rank: ArrayLike = DEFAULT_ACCEPTANCE,
+        ordered: bool = False,
         min_value: float = 0.0,
     ) -> None:
         self.budget = check_whole("budget", budget, 1, MAX_NODES)
@@ -105,6 +111,8 @@ class GrowingTree(TreeGrowth):
         most = len(rates) if max_children is None else max_children
         self.max_children = check_whole("max_children", most, 1, len(rates), otherwise=" or None")
         self.acceptance_by_rank: tuple[float, ...] = tuple(rates[: self.max_children].tolist())
+        check_type("ordered", ordered, bool)
+        self.ordered = ordered
         self.min_value = check_number("min_value", min_value)
         if self.min_value > 1.0:
             raise InvalidArgumentError(f"min_value is {shown(min_value)}; expected at most 1")
@@ -116,7 +124,7 @@ class GrowingTree(TreeGrowth):
         counts = [c for c in range(1, self.max_children + 1) if level.can_draft(c)]
         found = [0] * len(level.parents)
         below = level.levels_left - 1
-        order = count()
+        order = counter()
         heap: list[tuple[float, int, _Offer]] = []
 
         def offer(value: float, rates: Sequence[float], step: int, left: int, place: int) -> None:
@@ -154,8 +162,7 @@ class GrowingTree(TreeGrowth):
         rates[:, 0] = 1.0 - hardness * (1.0 - first)
         if level.kind.distinct:
             # No more different tokens can be drawn than there are.
-            support = np.count_nonzero(level.draft_probs[0], axis=-1)
-            rates[np.arange(self.max_children) >= support[:, np.newaxis]] = 0.0
+            rates[np.arange(self.max_children) >= level.support[:, np.newaxis]] = 0.0
         found: list[list[float]] = rates.tolist()
         return found
 
@@ -172,10 +179,14 @@ class GrowingTree(TreeGrowth):
         for parent, places in families.items():
             tokens = [level.token_ids[place] for place in places]
             probs = np.array([each[parent, tokens] for each in above.draft_probs])
-            shares = _shares(level.kind, tokens, probs)
-            value = values[parent] * sum(rates[parent][: len(places)])
-            for place, share in zip(places, shares, strict=True):
-                found[place] = value * share
+            by_rank = np.array(rates[parent][: len(places)])
+            shares = by_rank if self.ordered else probs.mean(axis=0) / _drafted(level.kind, probs)
+            first = [tokens.index(token) == rank for rank, token in enumerate(tokens)]
+            shares = np.where(first, shares, 0.0)
+            if shares.any():
+                worth = values[parent] * by_rank.sum() * shares / shares.sum()
+                for place, value in zip(places, worth.tolist(), strict=True):
+                    found[place] = value
         return found
 
 
@@ -187,30 +198,6 @@ class _Offer(NamedTuple):
     step: int
     levels_left: int
     place: int
-
-
-def _shares(kind: DraftKind, tokens: list[int], draft_probs: FloatArray) -> list[float]:
-    """Divide what the children of one node are worth.
-
-    Parameters
-    ----------
-    kind : DraftKind
-    tokens : list of int, length n
-        In draft order.
-    draft_probs : ndarray of float64, shape (M, n)
-        Of these tokens, by each of the draft models.
-
-    Returns
-    -------
-    list of float, length n
-        Their sum is 1.
-    """
-    probs = draft_probs.mean(axis=0)
-    shares = probs / _drafted(kind, draft_probs)
-    first = [tokens.index(token) == place for place, token in enumerate(tokens)]
-    shares = np.where(first, shares, 0.0)
-    found: list[float] = (shares / shares.sum()).tolist()
-    return found
 
 
 def _drafted(kind: DraftKind, draft_probs: FloatArray) -> FloatArray:

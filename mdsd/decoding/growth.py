@@ -19,7 +19,7 @@ import numpy as np
 
 from mdsd._arguments import check_whole, shown
 from mdsd._frozen import FrozenArrays
-from mdsd._typing import FloatArray
+from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftKind
 from mdsd.errors import InvalidArgumentError
 from mdsd.trees import MAX_NODES, TreeLike, TreeShape, read_tree
@@ -81,6 +81,15 @@ class DraftedLevel(FrozenArrays):
         equal = [np.einsum("bv,bv->b", probs, probs) for probs in self.draft_probs]
         return np.asarray(np.maximum(1.0 - np.mean(equal, axis=0), 0.0))
 
+    @cached_property
+    def support(self) -> IntArray:
+        """Tokens that the draft model gives positive probability, after each node: (B,).
+
+        Of several models the least number.
+        """
+        found = [np.count_nonzero(probs, axis=-1) for probs in self.draft_probs]
+        return np.asarray(np.min(found, axis=0))
+
     def at(self, depth: int) -> DraftedLevel:
         """Give a level that has been drafted.
 
@@ -125,7 +134,7 @@ class DraftedLevel(FrozenArrays):
         InvalidArgumentError
             If `count` is not an integer >= 1.
         """
-        return self.kind.applies(count, len(self.draft_probs))
+        return self.kind.applies(check_whole("count", count, 1), len(self.draft_probs))
 
 
 class TreeGrowth(ABC):

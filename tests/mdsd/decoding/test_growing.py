@@ -13,7 +13,7 @@ from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import make_decoder
 from mdsd.decoding.drafting import Drafting
 from mdsd.decoding.enumeration import branches
-from mdsd.decoding.growing import _drafted, _shares
+from mdsd.decoding.growing import _drafted
 from mdsd.decoding.rows import Row
 from mdsd.drafts import read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
@@ -125,6 +125,13 @@ def test_three_levels(verifier, tree):
     assert distance(law, plain_law(cut, PROMPT, 3)) <= EXACT
 
 
+@pytest.mark.parametrize("verifier", ["rrs", "traversal"])
+def test_for_verifiers_that_go_by_order(verifier):
+    tree = GrowingTree(6, 2, ordered=True)
+    law = law_of("with_replacement", verifier, tree)
+    assert distance(law, plain_law(TARGET.probs, PROMPT, 2)) <= EXACT
+
+
 @pytest.mark.parametrize("budget", [3, 6])
 @pytest.mark.parametrize("draft", ["with_replacement", "without_replacement"])
 def test_other_budgets(draft, budget):
@@ -234,6 +241,7 @@ class TestWhatIsShown:
         probs = np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[1.0, 0.0], [1.0, 0.0]])
         level = DraftedLevel(kind, None, (0, 0), (1, 0), probs, 1, 1)
         assert level.spread.tolist() == [0.25, 0.0]
+        assert level.support.tolist() == [1, 1]
 
     @pytest.mark.parametrize("depth", [-1, 0.0, None, True])
     def test_bad_depth(self, depth):
@@ -371,22 +379,41 @@ class TestGrowingTree:
         drafts = [self.root(0.4, 0.3, 0.3, draft="spechub", drafts=left) for left in (1, 2, 5)]
         assert [GrowingTree(5, 4).children(level) for level in drafts] == [[0], [2], [2]]
 
-    def test_shares_follow_from_p_and_f_where_models_agree(self):
-        """Accepted mass q over the probability of being drafted, for drafts by enumeration."""
+    def test_probability_of_being_drafted(self):
         probs = np.array([0.5, 0.3, 0.2])
-        law = mdsd.WithReplacement(probs, 2)
-        estimate = _drafted(read_kind("with_replacement"), probs[np.newaxis, :2])
-        assert np.allclose(estimate, law.token_hit_probs()[:2])
-        assert sum(_shares(read_kind("with_replacement"), [0, 2], probs[np.newaxis, [0, 2]])) == (
-            pytest.approx(1.0)
-        )
-        law = mdsd.GreedyDraft(probs, 2)
-        estimate = _drafted(read_kind("greedy"), probs[np.newaxis, [0, 2]])
-        assert np.allclose(estimate, law.token_hit_probs()[[0, 2]])
-        both = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
-        law = mdsd.IndependentDrafts(both)
-        estimate = _drafted(read_kind("independent"), both[:, [0, 2]])
-        assert np.allclose(estimate, law.token_hit_probs()[[0, 2]])
+        both = np.array([probs, [0.1, 0.1, 0.8]])
+        for law, given in (
+            (mdsd.WithReplacement(probs, 2), probs[np.newaxis]),
+            (mdsd.GreedyDraft(probs, 2), probs[np.newaxis]),
+            (mdsd.IndependentDrafts(both), both),
+        ):
+            for pair in ([0, 1], [0, 2]):
+                estimate = _drafted(law.own_kind, given[:, pair])
+                assert np.allclose(estimate, law.token_hit_probs()[pair], atol=1e-15)
+
+    def test_what_drafts_are_worth(self):
+        """Where models agree: the mass accepted with a token over that of its draws."""
+        kind, probs = read_kind("with_replacement"), np.array([0.5, 0.3, 0.2])
+        hits = mdsd.WithReplacement(probs, 2).token_hit_probs()
+        root = DraftedLevel(kind, None, (-1,), (0,), (probs[np.newaxis],), 2, 8)
+        level = DraftedLevel(kind, root, (0, 0), (2, 0), (np.eye(3)[:2],), 1, 6)
+        rates = [0.6, 0.2]
+        spread = 1.0 - (probs**2).sum()
+        accepted = 1.0 - 0.8 * spread + 0.4 * spread
+        values = GrowingTree(8, 2, acceptance_by_rank=rates)._values(level)
+        assert values[0] / values[1] == pytest.approx(0.2 / hits[2] / (0.5 / hits[0]))
+        assert sum(values) == pytest.approx(accepted)
+        by_rank = GrowingTree(8, 2, acceptance_by_rank=rates, ordered=True)._values(level)
+        assert by_rank == pytest.approx([1.0 - 0.8 * spread, 0.4 * spread])
+
+    @pytest.mark.parametrize("ordered", [False, True])
+    def test_what_copies_are_worth(self, ordered):
+        kind, probs = read_kind("with_replacement"), np.full((1, 9), 1 / 9)
+        root = DraftedLevel(kind, None, (-1,), (0,), (probs,), 2, 8)
+        level = DraftedLevel(kind, root, (0, 0), (2, 2), (np.eye(9)[:2],), 1, 6)
+        values = GrowingTree(8, 2, acceptance_by_rank=[0.3, 0.1], ordered=ordered)._values(level)
+        # So hard a place that nothing is expected of the first draft, and all of the second.
+        assert values == (pytest.approx([1 / 7, 0.0]) if not ordered else [0.0, 0.0])
 
     def test_attributes(self):
         tree = GrowingTree(8, 3, acceptance_by_rank=[0.5, 0.25, 0.1], max_children=2)
