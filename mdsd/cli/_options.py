@@ -154,6 +154,7 @@ DECODERS = (
     click.option("--tree", type=INTEGERS, help="Children of a node by level.  [default: 3,2,1]"),
     _number("--num-drafts", "Instead: children of every node,"),
     _number("--depth", "and depth of the tree."),
+    _number("--grow", "Instead: most drafts of a tree that grows with what is drafted."),
     *_filters(),
     _given("--prompt", "The", "Text to continue."),
     _given("--max-new-tokens", 64, "Length of a text; --compare: also its trees."),

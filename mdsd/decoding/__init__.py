@@ -1,11 +1,11 @@
 """Decoders: text from a target and a draft model, with any draft distribution and verifier.
 
 `generate` runs one over objects with `vocab_size` and `logits` (see `Model`). A step
-(`decoder`, over sequences side by side: `rows`) drafts a tree of tokens (`drafting`), scores it in
-one call of the target (`drafted`) and verifies it (`steps`): with any one-step verifier (`levels`),
-or whole paths at once (`block`, `traversal`). What it leaves to chance it asks of one object
-(`choices`), so that its exact law can be followed branch by branch (`enumeration`,
-`mdsd.testing.sequence_law`).
+(`decoder`, over sequences side by side: `rows`) drafts a tree of tokens (`drafting`), which may
+grow with what is drafted (`growth`, `growing`); scores it in one call of the target (`drafted`);
+and verifies it (`steps`): with any one-step verifier (`levels`), or whole paths at once (`block`,
+`traversal`). What it leaves to chance it asks of one object (`choices`), so that its exact law can
+be followed branch by branch (`enumeration`, `mdsd.testing.sequence_law`).
 
 `layouts` verifies in the arrays of serving engines; `transformers` and `economize` plug into the
 decoders of those packages.
@@ -19,6 +19,8 @@ from types import ModuleType
 from mdsd.decoding.biased import BiasedVerification
 from mdsd.decoding.embedded import EmbeddedPair, PieceVocabulary, embedded_pair
 from mdsd.decoding.generation import DecodeResult, DecodeSeconds, generate
+from mdsd.decoding.growing import GrowingTree
+from mdsd.decoding.growth import DraftedLevel, TreeGrowth
 from mdsd.decoding.models import Model, TableModel
 from mdsd.decoding.ngram import NGramModel
 from mdsd.decoding.vocabulary import MappedModel, map_vocabulary
@@ -28,12 +30,15 @@ __all__ = [
     "BiasedVerification",
     "DecodeResult",
     "DecodeSeconds",
+    "DraftedLevel",
     "EmbeddedPair",
+    "GrowingTree",
     "MappedModel",
     "Model",
     "NGramModel",
     "PieceVocabulary",
     "TableModel",
+    "TreeGrowth",
     "TreeShape",
     "embedded_pair",
     "generate",

@@ -15,6 +15,7 @@ from mdsd.decoding.batch_scheme import batch_shape
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.drafting import Drafting
+from mdsd.decoding.growth import TreeGrowth, TreeOption, read_tree_option
 from mdsd.decoding.models import Model, check_model
 from mdsd.decoding.rows import PlainRows, Prefixes, Row, RowModel
 from mdsd.decoding.sampling import FilteredRows, LogitsProcessor, Sampling
@@ -28,7 +29,7 @@ from mdsd.errors import (
     UnsupportedError,
 )
 from mdsd.filters import FilterOptions, read_filters
-from mdsd.trees import TreeLike, TreeShape, read_tree
+from mdsd.trees import TreeShape
 from mdsd.verifiers import RRSVerifier, Verifier
 
 SCHEMES = ("tree", "batch")
@@ -67,8 +68,9 @@ class Decoder:
         One; several for independent drafts.
     kind : DraftKind
         How the children of a node are drafted.
-    shape : TreeShape
-        Of the tree drafted in a step that may emit as many tokens as it is deep.
+    shape : TreeShape or TreeGrowth
+        Of the tree drafted in a step that may emit as many tokens as it is deep; or the rule by
+        which trees grow.
     verification : StepVerification
     sampling : Sampling
         How tokens are drawn, by all models alike.
@@ -79,7 +81,7 @@ class Decoder:
     target: RowModel
     draft_models: tuple[RowModel, ...]
     kind: DraftKind
-    shape: TreeShape
+    shape: TreeShape | TreeGrowth
     verification: StepVerification
     sampling: Sampling
     eos_token_ids: frozenset[int]
@@ -97,7 +99,7 @@ class Decoder:
         list of Drafting
             Complete.
         """
-        growing = [Drafting(self.kind, self.shape.truncated(row.left), row.prefix) for row in rows]
+        growing = [Drafting(self.kind, self.shape, row.prefix, row.left) for row in rows]
         while any(drafting.prefixes for drafting in growing):
             prefixes = [drafting.prefixes for drafting in growing]
             by_model = [self._draft_probs(model, prefixes) for model in self.draft_models]
@@ -162,7 +164,7 @@ def make_decoder(
     verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
-    tree: TreeLike | None = None,
+    tree: TreeOption | None = None,
     scheme: str = "tree",
     logits_processor: LogitsProcessor | None = None,
     eos_token_id: int | Sequence[int] | None = None,
@@ -184,9 +186,9 @@ def make_decoder(
     models = _read_draft_models(draft_model, kind, target.vocab_size)
     if check_name("scheme", scheme, SCHEMES) == "batch":
         _check_batch_scheme(verifier, tree)
-        shape = batch_shape(num_drafts, depth)
+        shape: TreeShape | TreeGrowth = batch_shape(num_drafts, depth)
     else:
-        shape = TreeShape.k_ary(num_drafts, depth) if tree is None else read_tree(tree)
+        shape = TreeShape.k_ary(num_drafts, depth) if tree is None else read_tree_option(tree)
     verification = step_verification(verifier)
     _check_drafts(shape, kind, len(models), verification)
     return Decoder(
@@ -260,7 +262,7 @@ def _read_draft_models(draft_model: Any, kind: DraftKind, vocab_size: int) -> tu
     return tuple(PlainRows(name, model) for name, model in models.items())
 
 
-def _check_batch_scheme(verifier: object, tree: TreeLike | None) -> None:
+def _check_batch_scheme(verifier: object, tree: TreeOption | None) -> None:
     if tree is not None:
         raise InvalidArgumentError(
             "tree and scheme='batch' are both given; the scheme drafts num_drafts chains of depth "
@@ -274,12 +276,20 @@ def _check_batch_scheme(verifier: object, tree: TreeLike | None) -> None:
 
 
 def _check_drafts(
-    shape: TreeShape, kind: DraftKind, num_models: int, verification: StepVerification
+    shape: TreeShape | TreeGrowth, kind: DraftKind, num_models: int, verification: StepVerification
 ) -> None:
-    counts = sorted({len(shape.children(node)) for node in set(shape.parents) - {-1}})
-    if kind.one_model_each and counts and counts[-1] > num_models:
-        raise UnsupportedError(
-            f"a node of the tree has {counts[-1]} children but there are {num_models} draft "
-            f"models; {kind} drafts take one from each"
-        )
+    if isinstance(shape, TreeShape):
+        counts = sorted({len(shape.children(node)) for node in set(shape.parents) - {-1}})
+        if kind.one_model_each and counts and counts[-1] > num_models:
+            raise UnsupportedError(
+                f"a node of the tree has {counts[-1]} children but there are {num_models} draft "
+                f"models; {kind} drafts take one from each"
+            )
+    else:
+        most = min(shape.max_children, shape.budget)
+        counts = [count for count in range(1, most + 1) if kind.applies(count, num_models)]
+        if not counts:
+            raise InvalidArgumentError(
+                f"{type(shape).__name__} gives a node {most} children at most; {kind.refusal(most)}"
+            )
     verification.check(kind.example(count) for count in counts)

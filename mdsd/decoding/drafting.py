@@ -10,6 +10,7 @@ from mdsd._frozen import frozen
 from mdsd._typing import FloatArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree, Rows
+from mdsd.decoding.growth import FixedCounts, GrownCounts, LevelCounts, TreeGrowth
 from mdsd.drafts import DraftDistribution, DraftKind
 from mdsd.trees import TreeShape
 
@@ -21,17 +22,21 @@ class Drafting:
     ----------
     kind : DraftKind
         How the children of a node are drafted.
-    shape : TreeShape
-        Of the tree where all tokens asked for can be drawn.
+    tree : TreeShape or TreeGrowth
+        The tree where all tokens asked for can be drawn, or the rule by which it grows.
     prefix : list of int
         Tokens up to the root, which is the last of them.
+    depth : int, optional
+        Most levels to draft; by default all.
 
     Attributes
     ----------
     paths : list of lists of int
         Tokens up to each node, `prefix` included.
     prefixes : list of lists of int
-        Those of the last level that are to have children; none when the tree is complete.
+        Those of the last level that may have children; none when the tree is complete.
+    levels_asked : int
+        How often the draft models have been asked.
 
     Examples
     --------
@@ -47,18 +52,35 @@ class Drafting:
     [[7], [7, 1], [7, 1, 1]]
     """
 
-    def __init__(self, kind: DraftKind, shape: TreeShape, prefix: list[int]) -> None:
-        self._kind, self._shape = kind, shape
+    def __init__(
+        self,
+        kind: DraftKind,
+        tree: TreeShape | TreeGrowth,
+        prefix: list[int],
+        depth: int | None = None,
+    ) -> None:
+        self._kind = kind
         self._parents = [-1]
         self._laws: list[DraftDistribution | None] = [None]
         self.paths = [prefix]
-        self._planned = [0]  # the node of `shape` that each drafted one stands for
-        self._find_inner(0)
+        self.levels_asked = 0
+        most = tree.depth if depth is None else min(depth, tree.depth)
+        self._counts: LevelCounts = (
+            FixedCounts(tree.truncated(most))
+            if isinstance(tree, TreeShape)
+            else GrownCounts(tree, kind, most)
+        )
+        self._find_inner(0, 0)
 
-    def _find_inner(self, first: int) -> None:
-        """Find the nodes of the last level, which begins with `first`, that get children."""
-        level = range(first, len(self.paths))
-        self._inner = [node for node in level if self._shape.children(self._planned[node])]
+    def _find_inner(self, above: int, first: int) -> None:
+        """Find the nodes of the last level that may get children.
+
+        The level begins with the node `first`, and the one above it with `above`.
+        """
+        parents = [max(parent - above, -1) for parent in self._parents[first:]]
+        asked = self._counts.asked(parents, [path[-1] for path in self.paths[first:]])
+        self._first = first
+        self._inner = [first + place for place in asked]
         self.prefixes = [self.paths[node] for node in self._inner]
 
     def grow(self, draft_probs: Sequence[FloatArray], choices: Choices) -> None:
@@ -70,17 +92,22 @@ class Drafting:
             After each of `prefixes`, by each of the draft models.
         choices : Choices
         """
+        if not self._inner:
+            return
         first = len(self.paths)
-        for node, *rows in zip(self._inner, *draft_probs, strict=True):
-            children = self._shape.children(self._planned[node])
+        self.levels_asked += 1
+        # All of them before any token of the level is drawn.
+        counts = self._counts.counts(draft_probs)
+        for node, count, *rows in zip(self._inner, counts, *draft_probs, strict=True):
+            if count == 0:
+                continue
             probs = np.array(rows) if self._kind.one_model_each else rows[0]
-            self._laws[node] = draft = self._kind.make_at_most(probs, len(children))
-            for child, token in zip(children, choices.drafts(draft).tolist(), strict=False):
+            self._laws[node] = draft = self._kind.make_at_most(probs, count)
+            for token in choices.drafts(draft).tolist():
                 self._parents.append(node)
                 self._laws.append(None)
                 self.paths.append([*self.paths[node], token])
-                self._planned.append(child)
-        self._find_inner(first)
+        self._find_inner(self._first, first)
 
     def tree(self, target_probs: Rows) -> DraftedTree:
         """Give what has been drafted, with what the target model says of it.

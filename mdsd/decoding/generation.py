@@ -16,6 +16,7 @@ from mdsd._random import RandomSource
 from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import make_decoder, read_prompt
+from mdsd.decoding.growth import TreeOption
 from mdsd.decoding.models import Model
 from mdsd.decoding.rows import Row
 from mdsd.decoding.sampling import LogitsProcessor
@@ -23,7 +24,6 @@ from mdsd.decoding.steps import StepVerification
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
-from mdsd.trees import TreeLike
 from mdsd.verifiers import Verifier
 
 
@@ -71,7 +71,8 @@ class DecodeResult(FrozenArrays):
     target_calls : int
         Calls of the target model, one for each step.
     draft_calls : int
-        Calls of the draft model, one for each level of each step.
+        Calls of the draft model, one for each level of each step; one more where a tree that grows
+        ended after it.
     seconds : DecodeSeconds
         Time spent drafting, in the target model, and verifying.
     """
@@ -95,7 +96,7 @@ def generate(
     verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
-    tree: TreeLike | None = None,
+    tree: TreeOption | None = None,
     scheme: str = "tree",
     logits_processor: LogitsProcessor | None = None,
     eos_token_id: int | Sequence[int] | None = None,
@@ -125,9 +126,10 @@ def generate(
         how each token is drawn after those before it).
     num_drafts, depth : int, default 3 and 4
         Children of each node and depth of the tree; a single draft makes it a chain.
-    tree : list of int, TreeShape, or object with a ``tree`` attribute, optional
+    tree : list of int, TreeShape, TreeGrowth, or object with a ``tree`` attribute, optional
         Another tree, in place of `num_drafts` and `depth`; a list gives the number of children by
-        level, such as ``[3, 2, 1]``.
+        level, such as ``[3, 2, 1]``. Or a rule by which trees grow with what was drafted:
+        `GrowingTree`, or a `TreeGrowth` of one's own.
     scheme : {"tree", "batch"}, default "tree"
         ``batch`` is the scheme of Yin et al.: `num_drafts` chains of `depth` tokens; RRS decides
         between their first tokens, then the accepted chain is verified alone. Theirs draws the
@@ -223,18 +225,19 @@ def generate(
         row.append(step.token_ids)
         ended = step.ended
         steps += 1
-        draft_calls += scored.shape.depth * len(decoder.draft_models)
+        draft_calls += drawn[0].levels_asked * len(decoder.draft_models)
         drafted[: scored.shape.depth] += 1
         accepted[: step.accepted] += 1
         seconds += np.diff(clock)
         if callback is not None:
             callback(list(step.token_ids))
     emitted = row.prefix[len(prompt) :]
+    deepest = np.count_nonzero(drafted)  # a tree that grows may never come to its depth
     return DecodeResult(
         token_ids=frozen(np.array(emitted, dtype=np.int64)),
         tokens_per_target_call=len(emitted) / steps,
-        acceptance_by_depth=frozen(accepted / np.maximum(drafted, 1)),
-        drafted_by_depth=frozen(drafted),
+        acceptance_by_depth=frozen(accepted[:deepest] / drafted[:deepest]),
+        drafted_by_depth=frozen(drafted[:deepest]),
         target_calls=steps,
         draft_calls=draft_calls,
         seconds=DecodeSeconds(*seconds.tolist()),

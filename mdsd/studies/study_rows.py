@@ -217,11 +217,11 @@ class DecoderRow(Row):
     draft : str
         Name of the draft distribution.
     scheme : str
-        "tree" or "batch".
+        "tree", "batch" or "growing".
     tree : tuple of int
-        Children of each node by level.
+        Children of each node by level; empty for trees that grow.
     num_nodes : int
-        Tokens drafted in a step.
+        Tokens drafted in a step, at most.
     tokens_per_target_call : float
         All tokens over all calls of the target.
     stderr : float or None

@@ -116,6 +116,57 @@ def decoding_rows() -> Iterator[list[Row]]:
         named="filter",
     )
 
+    growing = decoding.GrowingTree
+    for parameter in ("budget", "depth"):
+        yield rows(
+            "decoding.GrowingTree",
+            parameter,
+            lambda v, p=parameter: growing(**{"budget": 4, "depth": 2, p: v}),
+            InvalidArgumentError,
+            by_depth,
+        )
+    ranks: Values = {
+        **{kind: by_depth[kind] for kind in by_depth if kind != "none"},
+        "beyond": (5, "5", "<= 4"),
+    }
+    acceptances: Values = {
+        "none": (None,),
+        "empty": ([], "(0,)"),
+        "string": ("0.5",),
+        "nan": ([0.5, NAN], "index 1", "nan"),
+        "negative": ([-0.1], "-0.1"),
+        "mass": ([0.8, 0.7], "1.5"),
+        "by_depth": ([[0.5], [0.4]], "(2, 1)"),
+    }
+    for parameter, values in (
+        ("max_children", ranks),
+        ("acceptance_by_rank", acceptances),
+        ("ordered", {"none": (None, "NoneType"), "number": (1, "int"), "string": ("no", "str")}),
+        ("min_value", {**TOLERANCES, "above": (1.5, "1.5", "at most 1")}),
+    ):
+        yield rows(
+            "decoding.GrowingTree",
+            parameter,
+            lambda v, p=parameter: growing(4, 2, **{p: v}),
+            InvalidArgumentError,
+            values,
+        )
+    level = decoding.DraftedLevel(
+        mdsd.WithReplacement.kind(), None, (-1,), (0,), (np.array([P]),), 2, 4
+    )
+    levels: Values = {
+        **{kind: COUNTS[kind] for kind in COUNTS if kind not in ("none", "0")},
+        "below": (1, "1", "0..0"),
+    }
+    yield rows("decoding.DraftedLevel.at", "depth", level.at, InvalidArgumentError, levels)
+    yield rows(
+        "decoding.DraftedLevel.can_draft",
+        "count",
+        level.can_draft,
+        InvalidArgumentError,
+        COUNTS,
+    )
+
     biased = decoding.BiasedVerification
     refused = InvalidArgumentError
     yield rows("decoding.BiasedVerification", "epsilon", biased, refused, TOLERANCES)

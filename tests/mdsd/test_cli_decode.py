@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 import mdsd
-from mdsd.decoding import embedded_pair, generate
+from mdsd.decoding import GrowingTree, embedded_pair, generate
 
 from .. import commands
 from ..commands import assert_refused
@@ -123,6 +123,31 @@ def test_table_shows_acceptance_by_depth():
         "verifying",
     ]
     assert [word for word in words if word not in text] == []
+
+
+def test_trees_that_grow():
+    pair = embedded_pair()
+    result = generate(
+        pair.target,
+        pair.draft_model,
+        pair.vocabulary.encode("The"),
+        draft="with_replacement",
+        verifier="block",
+        tree=GrowingTree(8, 4),
+        max_new_tokens=20,
+        eos_token_id=pair.vocabulary.eos_token_id,
+        rng=3,
+    )
+    options = (
+        "--draft with_replacement --verifier block --grow 8 --depth 4 --max-new-tokens 20 --seed 3"
+    )
+    report = report_of(options)
+    assert report["text"] == pair.vocabulary.decode(result.token_ids)
+    (row,) = report["rows"]
+    assert list(row) == KEYS
+    assert (row["scheme"], row["tree"], row["num_nodes"]) == ("growing", [], 8)
+    assert row["drafted_by_depth"] == result.drafted_by_depth.tolist()
+    assert "block, with_replacement, growing trees of 8 drafts at most" in call(options).stdout
 
 
 def test_json_has_the_documented_keys():
@@ -265,6 +290,12 @@ def test_comparison_says_which_verifier_does_not_apply():
         ("--tree x", ["--tree", "'x'"]),
         ("--tree 2,0", ["tree[1] is 0"]),
         ("--tree 2 --depth 2", ["tree and depth"]),
+        ("--grow x", ["--grow", "'x'"]),
+        ("--grow 0", ["grow is 0"]),
+        ("--grow 8 --tree 2,1", ["grow and tree"]),
+        ("--grow 8 --scheme batch", ["grow and scheme"]),
+        ("--grow 8 --verifier kseq", ["kseq", "without_replacement"]),
+        ("--compare --grow 8", ["grow is 8", "single run only"]),
         ("--num-drafts 0", ["num_drafts is 0"]),
         ("--num-drafts 9 --depth 9", ["more than 100,000 nodes"]),
         ("--temperature -1", ["temperature is -1"]),

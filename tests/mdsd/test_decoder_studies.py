@@ -111,6 +111,23 @@ def test_tree_of_a_single_run(options, tree):
     assert case.tree == tree
 
 
+def test_trees_that_grow():
+    (case,) = decode_settings(letters(), grow=7, verifiers=["optimal"]).cases
+    assert case.label == {
+        "verifier": "optimal",
+        "draft": "without_replacement",
+        "tree": (),
+        "scheme": "growing",
+        "num_nodes": 7,
+    }
+    grown = case.decoder(letters()).shape
+    assert (grown.budget, grown.depth, grown.max_children, grown.ordered) == (7, 6, 4, False)
+    options = {"grow": 5, "depth": 2, "num_drafts": 3}
+    (case,) = decode_settings(letters(), verifiers=["traversal"], **options).cases
+    grown = case.decoder(letters()).shape
+    assert (grown.budget, grown.depth, grown.max_children, grown.ordered) == (5, 2, 3, True)
+
+
 @pytest.mark.parametrize(
     "case", candidates((2, 1), ["rrs"], ["with_replacement"], ["tree", "batch"])
 )
@@ -135,6 +152,13 @@ def test_a_case_is_what_generate_runs(case):
         ({"tree": [2], "num_drafts": 3}, ["tree and num_drafts"]),
         ({"tree": [2], "schemes": ["batch"]}, ["tree and scheme 'batch'"]),
         ({"schemes": ["batch"], "verifiers": ["kseq"]}, ["kseq", "rrs"]),
+        ({"grow": 0}, ["grow is 0"]),
+        ({"grow": 10**6}, ["grow is 1000000"]),
+        ({"grow": 2.0}, ["grow is 2.0"]),
+        ({"grow": 4, "tree": [2]}, ["grow and tree"]),
+        ({"grow": 4, "schemes": ["batch"]}, ["grow and scheme 'batch'"]),
+        ({"grow": 4, "depth": 0}, ["depth is 0"]),
+        ({"grow": 4, "num_drafts": 5}, ["num_drafts is 5"]),
         ({"prompt": ""}, ["prompt is ''"]),
         ({"prompt": 3}, ["prompt is int"]),
     ],
@@ -155,6 +179,7 @@ def test_verifier_that_does_not_support_the_drafts():
     ("options", "words"),
     [
         ({"seeds": 0}, ["seeds is 0"]),
+        ({"grow": 4}, ["grow is 4", "single run only"]),
         ({"drafts": ["greedy"], "verifiers": ["kseq"]}, ["nothing to run", "kseq", "greedy"]),
         ({"drafts": ["independent"]}, ["nothing to run"]),
         ({"top_p": 0.0}, ["top_p is 0.0"]),

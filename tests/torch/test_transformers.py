@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import mdsd
-from mdsd.decoding import MappedModel, NGramModel, TableModel, TreeShape
+from mdsd.decoding import GrowingTree, MappedModel, NGramModel, TableModel, TreeShape
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import Decoder
 from mdsd.decoding.enumeration import branches
@@ -71,6 +71,7 @@ PATHS = (
 )
 # The first child has two of its own, the second one, the third none.
 TREES = ([3, 2, 1], [1, 1, 1], TreeShape([-1, 0, 0, 0, 1, 1, 2]))
+GROWING = GrowingTree(9, 4)
 
 
 def build(kind, config, seed, **options):
@@ -244,7 +245,7 @@ class TestForwards:
 
 class TestGreedy:
     @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-    @pytest.mark.parametrize("tree", TREES, ids=str)
+    @pytest.mark.parametrize("tree", [*TREES, GROWING], ids=str)
     @pytest.mark.parametrize("size", [1, 2, 4])
     def test_output_is_that_of_plain_generation(self, size, tree, attention):
         target, draft_model = llama(28, V, attention), near(28, V, attention)
@@ -406,8 +407,8 @@ class TestLaw:
 
     @pytest.mark.parametrize(
         ("tree", "mates"),
-        [([2, 1], []), ([2], [[2, 2], [0, 1, 0, 1]])],
-        ids=["alone", "with others"],
+        [([2, 1], []), ([2], [[2, 2], [0, 1, 0, 1]]), (GrowingTree(4, 2), [])],
+        ids=["alone", "with others", "growing"],
     )
     def test_every_branch(self, tree, mates, monkeypatch):
         # The very law of a row, from every answer to its questions; the logits are float32.
@@ -473,7 +474,7 @@ class TestSeeds:
         )
         assert several[:, 3:].tolist() == rows
 
-    @pytest.mark.parametrize("tree", TREES, ids=str)
+    @pytest.mark.parametrize("tree", [*TREES, GROWING], ids=str)
     def test_a_row_does_not_depend_on_its_mates(self, tree):
         options = {"tree": tree, "seed": 11, "eos_token_id": 7}
         together = new_tokens(self.out(**options), PROMPTS)
@@ -496,7 +497,7 @@ class TestSeeds:
 
 
 class TestCaches:
-    @pytest.mark.parametrize("tree", TREES, ids=str)
+    @pytest.mark.parametrize("tree", [*TREES, GROWING], ids=str)
     @pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=len)
     @pytest.mark.parametrize("attention", ["sdpa", "eager"])
     def test_logits_are_those_of_fresh_forwards(self, tree, prompts, attention, monkeypatch):

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from mdsd._random import RandomSource
 from mdsd._typing import Tensor
 from mdsd.decoding.decoder import make_decoder
+from mdsd.decoding.growth import TreeOption
 from mdsd.decoding.models import Model, check_model
 from mdsd.decoding.rows import PlainRows, RowModel
 from mdsd.decoding.steps import StepVerification
@@ -31,7 +32,6 @@ from mdsd.decoding.transformers.causal_lm import CausalLM
 from mdsd.decoding.vocabulary import MappedModel
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
-from mdsd.trees import TreeLike
 from mdsd.verifiers import Verifier
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def multi_draft(
     verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
-    tree: TreeLike | None = None,
+    tree: TreeOption | None = None,
     scheme: str = "tree",
     rng: TorchSource = None,
     generator: TorchSource = None,
@@ -90,8 +90,8 @@ def multi_draft(
         As for `mdsd.decoding.generate`.
     num_drafts, depth : int, default 3 and 4
         Children of each node and depth of the tree; a single draft makes it a chain.
-    tree : list of int, TreeShape, or object with a ``tree`` attribute, optional
-        Another tree, in place of `num_drafts` and `depth`.
+    tree : list of int, TreeShape, TreeGrowth, or object with a ``tree`` attribute, optional
+        Another tree, in place of `num_drafts` and `depth`, or a rule by which trees grow.
     scheme : {"tree", "batch"}, default "tree"
         As for `mdsd.decoding.generate`.
     rng : torch.Generator, numpy.random.Generator, int, or None

@@ -7,15 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from mdsd.decoding import TreeShape
+from mdsd.decoding import GrowingTree, TreeShape
 from mdsd.decoding.decoder import Decoder, make_decoder
 from mdsd.drafts import Draft, DraftKind, WithReplacement, read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.studies.decoding.models import TextModels
-from mdsd.verifiers import RRSVerifier, SingleDraftVerifier
+from mdsd.verifiers import KSeqVerifier, RRSVerifier, SingleDraftVerifier
 
 _CHAIN_VERIFIERS = (SingleDraftVerifier.name, "block")
 """Verifiers of single drafts, whose best tree is a chain."""
+
+_VERIFIERS_BY_ORDER = (SingleDraftVerifier.name, RRSVerifier.name, KSeqVerifier.name, "traversal")
+"""Verifiers that try drafts in the order drawn."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,48 @@ class DecoderCase:
             As for `mdsd.decoding.generate`.
         """
         return make_decoder(**self.options(models), **sampling)
+
+
+@dataclass(frozen=True)
+class GrowingCase(DecoderCase):
+    """A decoder whose trees grow with what is drafted.
+
+    Attributes
+    ----------
+    tree : tuple of int
+        Empty: it is not known beforehand.
+    scheme : str
+        "growing".
+    budget, depth : int
+        As for `GrowingTree`.
+    max_children : int, optional
+    """
+
+    tree: tuple[int, ...] = ()
+    scheme: str = "growing"
+    budget: int = 16
+    depth: int = 6
+    max_children: int | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """Most tokens drafted in a step.
+
+        Examples
+        --------
+        >>> GrowingCase("rrs", "with_replacement", budget=8).num_nodes
+        8
+        """
+        return self.budget
+
+    def options(self, models: TextModels) -> dict[str, Any]:  # noqa: D102
+        grown = GrowingTree(
+            self.budget,
+            self.depth,
+            max_children=self.max_children,
+            ordered=self.verifier in _VERIFIERS_BY_ORDER,
+        )
+        return super().options(models) | {"scheme": "tree", "tree": grown}
 
 
 def candidates(

@@ -11,13 +11,15 @@ from mdsd._arguments import check_type, check_whole, shown
 from mdsd.decoding import TreeShape
 from mdsd.decoding.batch_scheme import batch_shape
 from mdsd.decoding.decoder import SCHEMES, read_prompt
+from mdsd.decoding.growing import DEFAULT_ACCEPTANCE
 from mdsd.decoding.verification import PATH_VERIFICATIONS
 from mdsd.drafts import Draft, DraftKind, WithoutReplacement
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions, Filters, read_filters
-from mdsd.studies.decoding.cases import DecoderCase, applicable, candidates
+from mdsd.studies.decoding.cases import DecoderCase, GrowingCase, applicable, candidates
 from mdsd.studies.decoding.models import TextModels
 from mdsd.studies.study_settings import read_kinds, read_names
+from mdsd.trees import MAX_NODES
 from mdsd.verifiers import RRSVerifier, verifier_names
 
 T = TypeVar("T")
@@ -86,6 +88,7 @@ def decode_settings(
     num_drafts: int | None = None,
     depth: int | None = None,
     tree: Sequence[int] | None = None,
+    grow: int | None = None,
     seeds: int | None = None,
     **common: Any,
 ) -> DecodeSettings:
@@ -101,6 +104,9 @@ def decode_settings(
     tree : sequence of int, optional
         The tree, or the chains of the batch scheme; where nothing is said `DEFAULT_TREE`, or
         `DEFAULT_CHAINS`. Of `num_drafts` and `depth` one alone leaves the other at 3 and 4.
+    grow : int, optional
+        Instead a tree that grows with what is drafted, of at most so many tokens: a `GrowingTree`
+        of at most `depth` levels, 6 where nothing is said, and `num_drafts` children of a node.
     seeds : None
         A number of runs is for a comparison only.
     **common
@@ -120,7 +126,11 @@ def decode_settings(
     scheme = _single("scheme", read_names("scheme", schemes, SCHEMES, SCHEMES))
     if seeds is not None:
         raise InvalidArgumentError(f"seeds is {shown(seeds)}; expected it in a comparison only")
-    case = DecoderCase(verifier, kind, _read_tree(num_drafts, depth, tree, scheme), scheme)
+    if grow is None:
+        branching = _read_tree(num_drafts, depth, tree, scheme)
+        case = DecoderCase(verifier, kind, branching, scheme)
+    else:
+        case = _growing_case(verifier, kind, scheme, tree, grow, depth, num_drafts)
     return _settings(models, (case,), seeds=1, eos_token_ids=models.eos_token_ids, **common)
 
 
@@ -133,6 +143,7 @@ def comparison_settings(
     num_drafts: int | None = None,
     depth: int | None = None,
     tree: Sequence[int] | None = None,
+    grow: None = None,
     seeds: int = DEFAULT_SEEDS,
     **common: Any,
 ) -> DecodeSettings:
@@ -149,6 +160,8 @@ def comparison_settings(
     tree : sequence of int, optional
         The tree whose number of tokens is everyone's budget, see `candidates`; `DEFAULT_TREE` where
         nothing is said.
+    grow : None
+        Trees that grow are for a single run only.
     seeds : int, default 5
         Texts along which trees are drawn.
     **common
@@ -165,6 +178,8 @@ def comparison_settings(
     InvalidArgumentError
         If an option is out of range, a name is not known, or nothing is left to run.
     """
+    if grow is not None:
+        raise InvalidArgumentError(f"grow is {shown(grow)}; expected it in a single run only")
     chosen = _read_verifiers(verifiers)
     plans = read_names("scheme", schemes, SCHEMES, SCHEMES)
     branching = _read_tree(num_drafts, depth, tree)
@@ -253,6 +268,27 @@ def _single(what: str, chosen: Sequence[T]) -> T:
             f"{what}s is {', '.join(map(str, chosen))}; expected one; several are for a comparison"
         )
     return chosen[0]
+
+
+def _growing_case(
+    verifier: str,
+    kind: DraftKind,
+    scheme: str,
+    tree: Sequence[int] | None,
+    grow: int,
+    depth: int | None,
+    num_drafts: int | None,
+) -> GrowingCase:
+    other = "tree" if tree is not None else "scheme 'batch'" if scheme == "batch" else None
+    if other is not None:
+        raise InvalidArgumentError(
+            f"grow and {other} are both given; a tree that grows has no other"
+        )
+    budget = check_whole("grow", grow, 1, MAX_NODES)
+    levels = check_whole("depth", GrowingCase.depth if depth is None else depth, 1, MAX_NODES)
+    if num_drafts is not None:
+        check_whole("num_drafts", num_drafts, 1, len(DEFAULT_ACCEPTANCE))
+    return GrowingCase(verifier, kind, budget=budget, depth=levels, max_children=num_drafts)
 
 
 def _read_tree(

@@ -32,9 +32,13 @@ def decode_report(row: DecoderRow) -> RenderableType:
             ("verifying", row.verification_seconds),
         )
     )
-    scheme = "chains" if row.scheme == "batch" else "tree"
+    if row.scheme == "growing":
+        tree = f"growing trees of {row.num_nodes} drafts at most"
+    else:
+        scheme = "chains" if row.scheme == "batch" else "tree"
+        tree = f"{scheme} {shown_tree(row.tree, row.scheme)}"
     lines = (
-        f"{row.verifier}, {row.draft}, {scheme} {shown_tree(row.tree, row.scheme)}",
+        f"{row.verifier}, {row.draft}, {tree}",
         f"{counted(row.tokens, 'token')} in {counted(row.target_calls, 'call')} of the target: "
         f"{row.tokens_per_target_call:.2f} per call",
         f"{total:.2f} s: {spent}",
