@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
 from mdsd._frozen import FrozenArrays
+from mdsd._ranks import read_acceptance_by_rank
 from mdsd._typing import FloatArray, IntArray
-from mdsd.analysis.tokens import read_acceptance_by_rank
 from mdsd.trees import MAX_NODES, TreeShape
 
 

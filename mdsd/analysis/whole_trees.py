@@ -18,7 +18,7 @@ from mdsd.decoding.decoder import Decoder, make_decoder, read_prompt
 from mdsd.decoding.models import Model
 from mdsd.drafts import Draft
 from mdsd.errors import UnsupportedError, solver_errors
-from mdsd.trees import TreeLike, read_tree
+from mdsd.trees import TreeLike, TreeShape, read_tree
 
 if TYPE_CHECKING:
     from solvers.tree_lp import TreeInstance
@@ -117,7 +117,7 @@ def tree_bound(
         raise UnsupportedError(
             f"the tree has {shape.num_nodes:,} drafts; trees of at most {MAX_DRAFTS} are followed"
         )
-    trees = _Drafts(decoder, prefix).trees((), 0)
+    trees = _Drafts(decoder, shape, prefix).trees((), 0)
     strings = sorted(set().union(*trees), key=lambda string: (len(string), string))
     variables = sum(map(len, trees))
     if variables > MAX_VARIABLES:
@@ -139,8 +139,8 @@ class _Drafts:
     same; here trees that hold the same strings are put together as soon as they arise.
     """
 
-    def __init__(self, decoder: Decoder, prefix: list[int]) -> None:
-        self._decoder, self._prefix = decoder, prefix
+    def __init__(self, decoder: Decoder, shape: TreeShape, prefix: list[int]) -> None:
+        self._decoder, self._shape, self._prefix = decoder, shape, prefix
         self._known: dict[tuple[_String, int], dict[_Tree, float]] = {}
 
     def trees(self, string: _String, node: int) -> dict[_Tree, float]:
@@ -157,7 +157,7 @@ class _Drafts:
         if (string, node) not in self._known:
             if len(self._known) >= MAX_STRINGS:
                 raise UnsupportedError(
-                    f"the tree of {self._decoder.shape.num_nodes} drafts can hold more than "
+                    f"the tree of {self._shape.num_nodes} drafts can hold more than "
                     f"{MAX_STRINGS:,} strings; at most as many are followed"
                 )
             law: dict[_Tree, float] = defaultdict(float)
@@ -165,7 +165,7 @@ class _Drafts:
             for tokens, prob in self._tuples(string, node):
                 drawn = {frozenset[_String](): prob}
                 # Where not all children can be drawn, the last ones are missing.
-                for child, token in zip(self._decoder.shape.children(node), tokens, strict=False):
+                for child, token in zip(self._shape.children(node), tokens, strict=False):
                     drafted = (*string, token)
                     below = self.trees(drafted, child)
                     ways += len(drawn) * len(below)
@@ -178,7 +178,7 @@ class _Drafts:
 
     def _tuples(self, string: _String, node: int) -> Iterable[tuple[_String, float]]:
         """Give the tokens that may be drafted at a node, none where it is a leaf."""
-        decoder, count = self._decoder, len(self._decoder.shape.children(node))
+        decoder, count = self._decoder, len(self._shape.children(node))
         if count == 0:
             return [((), 1.0)]
         asked = [[*self._prefix, *string]]
@@ -192,7 +192,7 @@ class _Drafts:
     def _refuse_above(self, ways: int) -> None:
         if ways > MAX_WAYS:
             raise UnsupportedError(
-                f"the tree of {self._decoder.shape.num_nodes} drafts can be drafted in {ways:,} "
+                f"the tree of {self._shape.num_nodes} drafts can be drafted in {ways:,} "
                 f"ways or more; at most {MAX_WAYS:,} are followed"
             )
 

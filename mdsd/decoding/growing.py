@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_number, check_type, check_whole, shown
+from mdsd._ranks import read_acceptance_by_rank
 from mdsd._typing import FloatArray
-from mdsd.analysis.tokens import read_acceptance_by_rank
 from mdsd.decoding.growth import DraftedLevel, TreeGrowth
 from mdsd.drafts import DraftKind
 from mdsd.errors import InvalidArgumentError
