@@ -30,12 +30,16 @@ GAPPY = PrefixModel(4, V, zeros=0.5)
 HYBRID = mdsd.HybridDraft.kind(num_top=1)
 CASES = [
     *itertools.product(
-        ["with_replacement", "without_replacement"], ["rrs", "optimal", "block", "traversal"]
+        ["with_replacement", "without_replacement"], ["rrs", "optimal", "block", "traversal", "layers"]
     ),
     ("with_replacement", "kseq"),
     ("greedy", "greedy"),
     ("greedy", "optimal"),
     ("greedy", "block"),
+    ("greedy", "layers"),
+    ("spechub", "layers"),
+    ("independent", "layers"),
+    (HYBRID, "layers"),
     ("independent", "rrs"),
     ("independent", "block"),
     ("independent", "traversal"),
@@ -115,7 +119,7 @@ def test_draft_models_short_of_tokens(draft, verifier):
     assert distance(law, plain_law(TARGET.probs, PROMPT, 2)) <= EXACT
 
 
-@pytest.mark.parametrize("verifier", ["rrs", "optimal", "block", "traversal"])
+@pytest.mark.parametrize("verifier", ["rrs", "optimal", "block", "traversal", "layers"])
 @pytest.mark.parametrize("tree", [GrowingTree(4, 3), Restless(5, 3)], ids=["growing", "restless"])
 def test_three_levels(verifier, tree):
     def cut(prefix):
@@ -179,7 +183,7 @@ class TestReranking:
 
         monkeypatch.setattr(Drafting, "grow", grow)
 
-    @pytest.mark.parametrize("verifier", ["rrs", "optimal", "block", "traversal"])
+    @pytest.mark.parametrize("verifier", ["rrs", "optimal", "block", "traversal", "layers"])
     @pytest.mark.parametrize("draft", ["with_replacement", "without_replacement"])
     def test_is_found_out(self, draft, verifier, monkeypatch):
         expected = plain_law(TARGET.probs, PROMPT, 2)
