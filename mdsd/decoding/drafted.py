@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mdsd._frozen import FrozenArrays
-from mdsd._typing import AnyArray, IntArray
+from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.trees import TreeShape
 
@@ -32,12 +32,16 @@ class DraftedTree(FrozenArrays):
         DraftDistribution of the children of each node; None for nodes without children.
     target_probs : Rows
         Row k is the distribution, (V,), of the token that follows node k.
+    worths : ndarray of float64, shape (N + 1,), or None
+        What the drafts planned below each node are worth, in some measure: known before any draft
+        of the tree is drawn. None, by default, where nothing is known so early.
     """
 
     shape: TreeShape
     token_ids: IntArray
     laws: tuple[DraftDistribution | None, ...]
     target_probs: Rows
+    worths: FloatArray | None = None
 
     def child_token_ids(self, node: int) -> IntArray:
         """Tokens drafted at a node, (n,), in draft order."""

@@ -124,4 +124,4 @@ class Drafting:
         """
         token_ids = frozen(np.array([path[-1] for path in self.paths], dtype=np.int64))
         shape = TreeShape(tuple(self._parents))
-        return DraftedTree(shape, token_ids, tuple(self._laws), target_probs)
+        return DraftedTree(shape, token_ids, tuple(self._laws), target_probs, self._counts.worths())

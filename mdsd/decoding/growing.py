@@ -18,8 +18,8 @@ from mdsd.drafts import DraftKind
 from mdsd.errors import InvalidArgumentError
 from mdsd.trees import MAX_NODES
 
-DEFAULT_ACCEPTANCE = (0.7, 0.12, 0.06, 0.03)
-"""Acceptance by rank at a place of average difficulty, where nothing has been measured."""
+DEFAULT_ACCEPTANCE = (0.67, 0.18, 0.06, 0.03)
+"""At a place of average difficulty, where nothing has been measured."""
 
 AVERAGE_SPREAD = 0.5
 """`DraftedLevel.spread` of such a place."""
@@ -36,7 +36,7 @@ class GrowingTree(TreeGrowth):
         Most levels, at least 1.
     max_children : int, optional
         Most children of a node; by default, and at most, as many as `acceptance_by_rank` has.
-    acceptance_by_rank : array_like, shape (R,), default (0.7, 0.12, 0.06, 0.03)
+    acceptance_by_rank : array_like, shape (R,), default (0.67, 0.18, 0.06, 0.03)
         On average over places, the acceptance of a single draft, and what each further draft adds
         to it. For `rrs` that is the acceptance of the child of rank r, as for
         `mdsd.analysis.plan_tree`.
@@ -65,10 +65,13 @@ class GrowingTree(TreeGrowth):
     level is drawn, and then all is planned anew. Nodes of the next level have a parent that was
     drafted; what comes below them is expected to be of average difficulty.
 
-    *A place.* With G the probability that two draws from the draft model differ, its law is the
-    narrower the smaller G, and the better the models agree: the acceptance ``a_0`` of the first
-    child is taken for ``1 - 2 G (1 - a_0)``, and those of other ranks for ``2 G a_r``. Two point
-    masses have G = 0, and one child is enough; the average place has G = 1/2.
+    *A place.* With G the probability that two draws from the draft model differ, models agree the
+    better the smaller G: the acceptance ``a_0`` of the first child is taken for
+    ``1 - sqrt(2 G) (1 - a_0)``, and what those of other ranks add for ``sqrt(2 G) a_r``. At a point
+    mass G = 0, and one child is enough; at the average place G = 1/2. Of the recorded positions of
+    SmolLM2 (`mdsd.datasets.load`), drafted by the model without two layers at temperature 1 and
+    top-k 50, the fifths by G of 0.21, 0.57, 0.74, 0.85 and 0.93 reject 0.21, 0.31, 0.38, 0.37 and
+    0.40 of single drafts, and by the square root 0.21, 0.35, 0.40, 0.43 and 0.45.
 
     *A token.* Where verifiers try drafts in order, the child of rank r is worth ``a_r`` of its
     parent. Else a drafted token x has a share of what all children are worth in proportion to
@@ -157,7 +160,7 @@ class GrowingTree(TreeGrowth):
         """Estimate the acceptance by rank after each node."""
         first = self.acceptance_by_rank[0]
         hardest = 1.0 / (1.0 - first) if first < 1.0 else np.inf
-        hardness = np.minimum(level.spread / AVERAGE_SPREAD, hardest)
+        hardness = np.minimum(np.sqrt(level.spread / AVERAGE_SPREAD), hardest)
         rates = np.outer(hardness, self.acceptance_by_rank)
         rates[:, 0] = 1.0 - hardness * (1.0 - first)
         if level.kind.distinct:

@@ -20,6 +20,7 @@ import numpy as np
 from mdsd._arguments import check_whole, shown
 from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
+from mdsd.decoding.preference import worth_below
 from mdsd.drafts import DraftKind
 from mdsd.errors import InvalidArgumentError
 from mdsd.trees import MAX_NODES, TreeLike, TreeShape, read_tree
@@ -235,6 +236,9 @@ class LevelCounts(Protocol):
     def counts(self, draft_probs: Sequence[FloatArray]) -> Sequence[int]:
         """Give the number of children of each of them, after what the draft models say there."""
 
+    def worths(self) -> FloatArray | None:
+        """Give what is planned below each node, (N + 1,), if no draft has a say in it."""
+
 
 class FixedCounts:
     """Those of a fixed tree; where fewer tokens were drawn than it has, the last are missing.
@@ -254,18 +258,23 @@ class FixedCounts:
 
     def __init__(self, shape: TreeShape) -> None:
         self._shape = shape
-        self._nodes: list[int] = []  # of the tree, one for each that was drafted
+        self._level: list[int] = []  # nodes of the tree, one for each that was drafted
+        self._nodes: list[int] = []
         self._counts: list[int] = []
 
     def asked(self, parents: Sequence[int], token_ids: Sequence[int]) -> Sequence[int]:  # noqa: D102
-        children = [iter(self._shape.children(node)) for node in self._nodes]
-        self._nodes = [0 if parent < 0 else next(children[parent]) for parent in parents]
-        counts = [len(self._shape.children(node)) for node in self._nodes]
+        children = [iter(self._shape.children(node)) for node in self._level]
+        self._level = [0 if parent < 0 else next(children[parent]) for parent in parents]
+        self._nodes += self._level
+        counts = [len(self._shape.children(node)) for node in self._level]
         self._counts = [count for count in counts if count]
         return [place for place, count in enumerate(counts) if count]
 
     def counts(self, draft_probs: Sequence[FloatArray]) -> Sequence[int]:  # noqa: D102
         return self._counts
+
+    def worths(self) -> FloatArray:  # noqa: D102
+        return worth_below(self._shape)[self._nodes]
 
 
 class GrownCounts:
@@ -298,6 +307,9 @@ class GrownCounts:
         level = DraftedLevel(self._kind, self._level, *self._nodes, shown_probs, *left)
         self._level = level
         return _checked_counts(self._growth, level, self._growth.children(level))
+
+    def worths(self) -> None:
+        """Say nothing: what is below a node depends on drafts beside it."""
 
 
 def _checked_counts(growth: TreeGrowth, level: DraftedLevel, given: Any) -> list[int]:

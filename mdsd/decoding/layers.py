@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from mdsd._arguments import check_number, check_whole
 from mdsd._typing import FloatArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
-from mdsd.decoding.selection import LotteryVerifier
+from mdsd.decoding.preference import preferring
+from mdsd.decoding.selection import LotteryVerifier, selection_law
 from mdsd.decoding.steps import StepOutcome, StepVerification
 from mdsd.decoding.weights import child_weight, passing_probability
 from mdsd.drafts import DraftDistribution, JointDrafts
@@ -76,7 +78,7 @@ class Layer:
         self.plan: LotteryPlan | None = None
         if any(carried):
             joint = JointDrafts([laws[k] for k in order if carried[k]], num_others=1)
-            self._starts = joint.offsets.tolist()
+            self._groups, self._starts = joint.groups, joint.offsets.tolist()
             inner = self.strings[: len(self._starts)]
             masses = [string.weight * self.target_probs(string) for string in inner]
             others = max(0.0, 1.0 - sum(string.weight for string in inner))
@@ -98,17 +100,24 @@ class Layer:
         plan, tree = self.plan, self._tree
         if plan is None:
             return
+        children = [
+            [child for node in string.nodes for child in tree.shape.children(node)]
+            for string, _ in zip(self.strings, self._starts, strict=False)
+        ]
+        sizes = list(map(len, children))
+        drawn = np.concatenate([tree.token_ids[nodes] for nodes in children])
+        pairs = drawn + np.repeat(self._starts, sizes)
+        probs = selection_law(plan, pairs)
+        if tree.worths is not None:
+            ends = np.cumsum(sizes)
+            for laws, places, end in zip(self._groups, children, ends, strict=True):
+                own = slice(end - len(places), end)
+                probs[own] = preferring(laws, drawn[own], probs[own], tree.worths[places])
         nodes: dict[int, list[int]] = {}
-        pairs: list[int] = []
-        for string, start in zip(self.strings, self._starts, strict=False):
-            for node in string.nodes:
-                for child in tree.shape.children(node):
-                    pairs.append(start + int(tree.token_ids[child]))
-                    nodes.setdefault(pairs[-1], []).append(child)
-        chances = dict.fromkeys(pairs, 0.0)
-        first = plan._selection_probs(np.array([pairs]))[0]
-        for pair, chance in zip(pairs, first.tolist(), strict=True):
-            chances[pair] += chance
+        chances: dict[int, float] = {}
+        for pair, child, prob in zip(pairs.tolist(), chain(*children), probs.tolist(), strict=True):
+            nodes.setdefault(pair, []).append(child)
+            chances[pair] = chances.get(pair, 0.0) + prob
         for pair, chance in chances.items():
             target_mass = float(plan.target_probs[pair])
             passed = child_weight(1.0, target_mass, plan.selected_of(pair)) if chance else 0.0
