@@ -11,6 +11,7 @@ from mdsd._typing import Tensor, TensorLike
 from mdsd.decoding.layouts._inputs import read_ids, read_indices
 from mdsd.decoding.layouts._steps import TreeSteps
 from mdsd.decoding.layouts._trees import TreeBatch, tree_from_paths
+from mdsd.decoding.steps import StepVerification
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
@@ -57,7 +58,7 @@ def eagle_tree(
     target_probs: TensorLike,
     *,
     draft: Draft,
-    verifier: str | Verifier | None = None,
+    verifier: str | Verifier | StepVerification | None = None,
     rng: RandomSource = None,
     uniforms: TensorLike | None = None,
 ) -> EagleTree:
@@ -138,7 +139,7 @@ def eagle_tree(
     tree = tree_from_paths(indices, len(ids), "retrieve_indices")
     trees, probs = TreeBatch.of([tree], ids[np.newaxis]), (target_probs, draft_probs)
     steps = TreeSteps.read(trees, ids, "draft_token_ids", probs, draft, verifier)
-    paths = steps.verify(steps.read_numbers(rng, uniforms))
+    paths = steps.run(rng, uniforms)
 
     length, token = int(paths.lengths[0]), int(paths.token_ids[0])
     path = paths.nodes[0, :length]

@@ -13,6 +13,7 @@ from mdsd._typing import BoolArray, IntArray, Tensor, TensorLike
 from mdsd.decoding.layouts._inputs import PADDING, read_ids, read_indices
 from mdsd.decoding.layouts._steps import TreeSteps
 from mdsd.decoding.layouts._trees import TreeBatch, tree_from_links
+from mdsd.decoding.steps import StepVerification
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
@@ -60,7 +61,7 @@ def sglang_tree(
     target_probs: TensorLike,
     draft_probs: TensorLike | None = None,
     draft: Draft,
-    verifier: str | Verifier | None = None,
+    verifier: str | Verifier | StepVerification | None = None,
     num_speculative_tokens: int | None = None,
     rng: RandomSource = None,
     uniforms: TensorLike | None = None,
@@ -173,7 +174,7 @@ def sglang_tree(
         width = check_whole("num_speculative_tokens", num_speculative_tokens, width)
     probs = (target_probs, draft_probs)
     steps = TreeSteps.read(trees, ids, "candidates", probs, draft, verifier)
-    paths = steps.verify(steps.read_numbers(rng, uniforms))
+    paths = steps.run(rng, uniforms)
 
     predicts = np.full(count * size, PADDING, dtype=np.int64)
     accept_index = np.full((count, width), PADDING, dtype=np.int64)
