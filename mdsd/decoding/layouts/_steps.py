@@ -243,9 +243,10 @@ class TreeSteps:
         inner = np.array([n for n in numbers if self.trees.num_children[b, n]], dtype=np.int64)
         laws: dict[int, DraftDistribution] = {}
         for siblings in self._siblings((np.full(len(inner), b), inner)):
-            rows = to_host(self._rows(siblings))
-            for k, node in enumerate(siblings.places[1].tolist()):
-                laws[node] = siblings.kind.make(rows[k, ...], siblings.ids.shape[1])
+            given = to_host(self._rows(siblings))
+            rows = check_probs(given, "draft_probs", ndim=given.ndim)
+            for row, node in zip(rows, siblings.places[1].tolist(), strict=True):
+                laws[node] = siblings.kind.make(row, siblings.ids.shape[1])
         ids, in_order = self.ids[b, numbers], tuple(map(laws.get, numbers))
         return DraftedTree(shape, ids, in_order, HostRows(self.target, b, numbers)), numbers
 

@@ -94,10 +94,11 @@ def sglang_tree(
         as ``"without_replacement"``, or ``"deterministic"`` for children that were chosen in
         whatever way without chance, which is what SGLang goes by. The last is lossless whatever the
         children; where they were drawn, their own kind accepts more.
-    verifier : str or Verifier, optional
-        Any verifier that supports that kind. By default the first of ``rrs``, ``greedy``,
-        ``spechub`` and ``naive`` that does, and ``naive``, which is SGLang's target-only rule, for
-        deterministic ones.
+    verifier : str, Verifier or StepVerification, optional
+        Any verifier that supports that kind: one of a single step, used level by level, or one of
+        whole paths, such as ``"layers"``, ``"block"`` or ``"traversal"``. By default the first of
+        ``rrs``, ``greedy``, ``spechub`` and ``naive`` that does, and ``naive``, which is SGLang's
+        target-only rule, for deterministic ones.
     num_speculative_tokens : int, optional
         S, the width of `accept_index`: most nodes on a path, the root included. By default the
         deepest tree says it.
@@ -108,7 +109,8 @@ def sglang_tree(
         root's included, and m the largest ``verifier.num_uniforms`` of any node with children (1 if
         there is none). Row (b, d) belongs to the node of depth d on the accepted path of tree b:
         what the verifier needs there, in the verifier's order; at a leaf its first entry draws the
-        bonus token.
+        bonus token. Not with verifiers of whole paths, which take as many numbers as they happen to
+        need.
 
     Returns
     -------
@@ -123,7 +125,8 @@ def sglang_tree(
         If an id is out of range, or siblings cannot have been drawn together.
     InvalidArgumentError
         If an index array is missing, given in both spellings or no tree, or `draft`, `verifier`,
-        `num_speculative_tokens`, `rng` or `uniforms` is not what it should be.
+        `num_speculative_tokens`, `rng` or `uniforms` is not what it should be, or `uniforms` comes
+        with a verifier of whole paths.
     UnsupportedError
         If the verifier does not support the kind of draft.
 
@@ -136,6 +139,12 @@ def sglang_tree(
     have the law of the target exactly. SGLang's thresholds, which give that up, are not offered.
     SGLang draws the extra token by a coin of its own; with ``naive`` one number decides both
     whether a child is accepted and what is emitted else. Distributions are verified where they are.
+
+    A verifier of whole paths decides about each tree by itself, by a rule of its own, and on the
+    host: the draft model's rows of a tree come there together, and the target's one by one, as they
+    are asked for. The law of the tokens emitted is the target's exactly, provided that the shape of
+    a tree depends on nothing that is drawn later. Only a `mdsd.decoding.BiasedVerification` gives
+    that up, as it says.
 
     Examples
     --------
