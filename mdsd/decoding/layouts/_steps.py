@@ -115,7 +115,7 @@ class TreeSteps:
         every = np.full(ids.shape, kind is None)
         parts = (trees, ids, target, drafted, every, kind)
         steps: TreeSteps
-        if isinstance(found, LevelVerification):
+        if type(found) is LevelVerification:  # one derived from it may do something else
             steps = LevelSteps(*parts, found, ids_name)
         else:
             steps = cls(*parts, found, ids_name)

@@ -14,6 +14,7 @@ from mdsd.decoding.enumeration import branches
 from mdsd.decoding.layers import LayerVerification
 from mdsd.decoding.layouts import _paths, _steps, eagle_tree, sglang_tree
 from mdsd.decoding.levels import LevelVerification
+from mdsd.decoding.steps import StepOutcome
 from mdsd.decoding.verification import PATH_VERIFICATIONS, step_verification
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.testing import chi_square_p_value
@@ -300,6 +301,20 @@ def test_levels_as_an_object_are_the_one_step_verifier():
     numbers = np.random.default_rng(0).random((20, 4, 3))
     found = sglang_tree(**given, verifier=LevelVerification(mdsd.RRSVerifier()), uniforms=numbers)
     assert fields(found) == fields(sglang_tree(**given, verifier="rrs", uniforms=numbers))
+
+
+class FirstChildVerification(LevelVerification):
+    """Accepts the first child of the root, whatever was drafted, and then emits token 0."""
+
+    def __call__(self, tree, choices):
+        return StepOutcome((1,), 0)
+
+
+def test_a_verification_of_the_users_own():
+    given = trees(5, 6, "with_replacement", seed=2)
+    found = sglang_tree(**given, verifier=FirstChildVerification(mdsd.RRSVerifier()), rng=0)
+    expected = [[token, 0, -1, -1] for token in given["candidates"][:, 1].tolist()]
+    assert found.token_ids.tolist() == expected
 
 
 @pytest.mark.parametrize("verifier", EACH)
