@@ -30,8 +30,10 @@ import mdsd.verifiers
 from mdsd._arguments import check_name
 from mdsd._typing import BoolArray, IntArray
 from mdsd.decoding.layouts._inputs import PADDING, ProbRows, read_probs
-from mdsd.decoding.layouts._steps import Paths, TreeSteps
+from mdsd.decoding.layouts._paths import Paths
+from mdsd.decoding.layouts._steps import LevelSteps
 from mdsd.decoding.layouts._trees import TreeBatch, tree_from_parents
+from mdsd.decoding.levels import LevelVerification
 from mdsd.drafts import read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.verifiers import Verifier
@@ -194,7 +196,8 @@ class _LayoutVerifier:
             if probs is not None and ids.size:
                 drafted, chosen = self._siblings(probs.to(table.device), every, trees, target)
             kind = read_kind(self._draft or "with_replacement")
-            steps = TreeSteps(trees, every, target, drafted, chosen, kind, self._verifier, "drafts")
+            level = LevelVerification(self._verifier)
+            steps = LevelSteps(trees, every, target, drafted, chosen, kind, level, "drafts")
             steps.check()
             numbers = torch.rand(
                 steps.taken.shape,

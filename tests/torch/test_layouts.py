@@ -7,6 +7,7 @@ import pytest
 
 import mdsd
 from mdsd.decoding.layouts import _inputs, eagle_tree, flashinfer_chain, sglang_tree
+from mdsd.decoding.verification import PATH_VERIFICATIONS
 
 from .. import commands
 from ..mdsd.decoding.layouts.samples import LAYOUTS, all_layouts, eagle_of, fields, trees
@@ -104,6 +105,20 @@ def test_chosen_children(verifier, on_device):
     expected = {**given, "target_probs": tensors["target_probs"].cpu().numpy(), "draft_probs": None}
     found = sglang_tree(**tensors, verifier=verifier, rng=2)
     assert home(found) == fields(sglang_tree(**expected, verifier=verifier, rng=2))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("verifier", PATH_VERIFICATIONS)
+def test_whole_paths(verifier, dtype, on_device):
+    given = trees(12, 30, "without_replacement", seed=3)
+    tensors = sent(given, on_device, dtype)
+    found = sglang_tree(**tensors, verifier=verifier, rng=4)
+    assert found.predicts.device.type == on_device
+    expected = sglang_tree(**wide(tensors), verifier=verifier, rng=4)
+    assert home(found) == fields(expected)
+    one = eagle_tree(**eagle_of(tensors), verifier=verifier, rng=5)
+    assert one.next_token_probs.device.type == on_device
+    assert home(one) == fields(eagle_tree(**eagle_of(wide(tensors)), verifier=verifier, rng=5))
 
 
 # --- the host ------------------------------------------------------------------------------------

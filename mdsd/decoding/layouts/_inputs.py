@@ -6,6 +6,7 @@ small comes to the host.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -287,8 +288,18 @@ def read_numbers(
             return given.reshape(taken.shape)
         numbers[taken] = given
         return numbers
-    # A stream for each row: how many numbers one takes changes nothing for the others.
-    keys = generator(rng, "verify").integers(2**63, size=len(taken))
-    for row, own, key in zip(numbers, taken, keys.tolist(), strict=True):
-        row[own] = np.random.default_rng(key).random(int(own.sum()))
+    for row, own, stream in zip(numbers, taken, row_streams(rng, len(taken)), strict=True):
+        row[own] = stream.random(int(own.sum()))
     return numbers
+
+
+def row_streams(rng: RandomSource, count: int) -> Iterator[np.random.Generator]:
+    """Make a stream for each row of a batch: how much one draws changes nothing for the others.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If `rng` is no source of randomness.
+    """
+    keys = generator(rng, "verify").integers(2**63, size=count)
+    return map(np.random.default_rng, keys.tolist())

@@ -10,8 +10,11 @@ import numpy as np
 from mdsd._arguments import check_name
 from mdsd._typing import IntArray
 from mdsd.decoding.layouts._inputs import ProbRows, one_hot_rows, read_probs
+from mdsd.decoding.steps import StepVerification
+from mdsd.decoding.verification import step_verification
 from mdsd.drafts import (
     Draft,
+    DraftDistribution,
     DraftKind,
     IndependentDrafts,
     TopKDraft,
@@ -20,7 +23,7 @@ from mdsd.drafts import (
     draft_names,
     read_kind,
 )
-from mdsd.errors import InvalidArgumentError, InvalidDistributionError
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, UnsupportedError
 from mdsd.verifiers import Verifier, get_verifier
 
 _DETERMINISTIC = "deterministic"
@@ -78,36 +81,46 @@ def read_draft(
     return kind, read_probs(draft_probs, "draft_probs", (*shape, target.vocab_size), words, target)
 
 
-def find_verifier(
-    verifier: str | Verifier | None, kind: DraftKind | None, counts: Iterable[int]
-) -> Verifier:
-    """Take the verifier that was asked for, or one that supports so many drafts of a kind.
+def find_verification(
+    verifier: str | Verifier | StepVerification | None,
+    kind: DraftKind | None,
+    counts: Iterable[int],
+) -> StepVerification:
+    """Take the verification that was asked for, or one that supports so many drafts of a kind.
 
     Raises
     ------
     InvalidArgumentError
         If a name is not known, or such numbers of drafts are not drawn.
     """
-    if isinstance(verifier, Verifier):
-        return verifier
-    if verifier is not None or kind is None:
-        return get_verifier(_PREFERRED[-1] if verifier is None else verifier)
+    if verifier is not None:
+        return step_verification(verifier)
+    if kind is None:
+        return step_verification(_PREFERRED[-1])
     examples = [kind.example(count) for count in counts]
     known = map(get_verifier, _PREFERRED)
-    return next(each for each in known if all(map(each.supports, examples)))
+    return step_verification(next(each for each in known if all(map(each.supports, examples))))
 
 
-def chosen_kind(verifier: Verifier, num_drafts: int) -> DraftKind:
-    """Find the kind as which a verifier knows tokens that were chosen.
+def chosen_kind(verification: StepVerification, num_drafts: int) -> DraftKind:
+    """Find the kind as which a verification knows tokens that were chosen.
 
     These are a top-k draft, or else independent draws from one-hot distributions; a single one may
-    be drawn with replacement too. If the verifier supports none of them, the first is given.
+    be drawn with replacement too. If the verification supports none of them, the first is given.
     """
     kinds = [TopKDraft.kind(), IndependentDrafts.kind()]
     if num_drafts == 1:
         kinds.append(WithReplacement.kind())
-    supported = (kind for kind in kinds if verifier.supports(kind.example(num_drafts)))
+    supported = (kind for kind in kinds if _supports(verification, kind.example(num_drafts)))
     return next(supported, kinds[0])
+
+
+def _supports(verification: StepVerification, example: DraftDistribution) -> bool:
+    try:
+        verification.check([example])
+    except UnsupportedError:
+        return False
+    return True
 
 
 def chosen_rows(kind: DraftKind, ids: IntArray, like: ProbRows) -> Any:

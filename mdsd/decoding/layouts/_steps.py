@@ -1,4 +1,4 @@
-"""Verification of batches of draft trees, level by level, with any one-step verifier."""
+"""Verification of batches of draft trees: level by level as batches, or tree by tree."""
 
 from __future__ import annotations
 
@@ -15,49 +15,21 @@ from mdsd._random import RandomSource
 from mdsd._typing import BoolArray, FloatArray, IntArray, TensorLike
 from mdsd.batch import BatchVerification, verify_batch
 from mdsd.batch.tensors.spaces import to_host
+from mdsd.decoding.choices import RandomChoices
+from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.layouts import _inputs as inputs
 from mdsd.decoding.layouts import _kinds as kinds
 from mdsd.decoding.layouts._inputs import PADDING, Places, ProbRows
+from mdsd.decoding.layouts._paths import HostRows, Paths
 from mdsd.decoding.layouts._trees import TreeBatch
+from mdsd.decoding.levels import LevelVerification
+from mdsd.decoding.steps import StepVerification
 from mdsd.drafts import Draft, DraftDistribution, DraftKind
-from mdsd.errors import InvalidDistributionError, InvalidTokenError
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, InvalidTokenError
 from mdsd.verifiers import Verifier
 
 _INSIDE = 0.6180339887498949
 """A number in [0, 1) for draws whose outcome is of no interest: no sum is likely to hit it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Paths:
-    """Where the verification of each tree of a batch ended.
-
-    Attributes
-    ----------
-    nodes : ndarray of int64, shape (B, L)
-        The path of accepted nodes of each tree, the root first, padded with -1.
-    lengths : ndarray of int64, shape (B,)
-        Number of these nodes, the root included.
-    token_ids : ndarray of int64, shape (B,)
-        The token emitted after it: a residual token, or the target's own where it ends in a leaf.
-    """
-
-    nodes: IntArray
-    lengths: IntArray
-    token_ids: IntArray
-
-    def emitted(self, ids: IntArray) -> IntArray:
-        """Tokens emitted by each tree, (B, L), padded with -1: those of its path, then the last.
-
-        Parameters
-        ----------
-        ids : ndarray of int64, shape (B, N)
-            Token of each node.
-        """
-        tokens = np.full(self.nodes.shape, PADDING, dtype=np.int64)
-        rows, columns = np.nonzero(self.nodes[:, 1:] != PADDING)
-        tokens[rows, columns] = ids[rows, self.nodes[rows, columns + 1]]
-        tokens[np.arange(len(tokens)), self.lengths - 1] = self.token_ids
-        return tokens
 
 
 class _Siblings(NamedTuple):
@@ -76,7 +48,7 @@ class _Siblings(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TreeSteps:
-    """A batch of draft trees with the distributions of their nodes.
+    """A batch of draft trees with the distributions of their nodes, verified tree by tree.
 
     Attributes
     ----------
@@ -91,7 +63,7 @@ class TreeSteps:
         Nodes whose children were chosen, not drawn.
     kind : DraftKind or None
         How the children of all other nodes were drawn; None where there are none.
-    verifier : Verifier
+    verification : StepVerification
     ids_name : str
         What to call the ids in an error.
     """
@@ -102,7 +74,7 @@ class TreeSteps:
     drafted: ProbRows | None
     deterministic: BoolArray
     kind: DraftKind | None
-    verifier: Verifier
+    verification: StepVerification
     ids_name: str
 
     @classmethod
@@ -113,9 +85,9 @@ class TreeSteps:
         ids_name: str,
         probs: tuple[Any, Any],
         draft: Draft,
-        verifier: str | Verifier | None,
+        verifier: str | Verifier | StepVerification | None,
     ) -> TreeSteps:
-        """Read and check what belongs to the nodes of trees.
+        """Read and check what belongs to the nodes of trees, for the verifier that is asked for.
 
         Parameters
         ----------
@@ -139,9 +111,14 @@ class TreeSteps:
             ids, target = ids[np.newaxis], target.as_batch()
             drafted = drafted and drafted.as_batch()
         counts = np.unique(trees.num_children[trees.num_children > 0]).tolist()
-        chosen = kinds.find_verifier(verifier, kind, counts)
+        found = kinds.find_verification(verifier, kind, counts)
         every = np.full(ids.shape, kind is None)
-        steps = cls(trees, ids, target, drafted, every, kind, chosen, ids_name)
+        parts = (trees, ids, target, drafted, every, kind)
+        steps: TreeSteps
+        if type(found) is LevelVerification:  # one derived from it may do something else
+            steps = LevelSteps(*parts, found, ids_name)
+        else:
+            steps = cls(*parts, found, ids_name)
         steps.check()
         return steps
 
@@ -157,9 +134,10 @@ class TreeSteps:
         InvalidDistributionError
             If a distribution is bad or too short of tokens for its kind of draft.
         UnsupportedError
-            If the verifier does not support the kind of draft.
+            If the verification does not support the kind of draft.
         """
-        _ = self.taken  # refuses kinds that the verifier does not support
+        every = self._siblings(np.nonzero(self.trees.num_children))
+        self.verification.check(siblings.example for siblings in every)
         used = self.trees.used
         self.target.check(np.nonzero(used))
         tested = used.copy()
@@ -211,7 +189,7 @@ class TreeSteps:
             (members,) = np.nonzero((counts == count) & (chosen == certain))
             trees, nodes = places[0][members], places[1][members]
             ids = self.ids[trees[:, np.newaxis], self.trees.children[trees, nodes, :count]]
-            kind = (not certain and self.kind) or kinds.chosen_kind(self.verifier, count)
+            kind = (not certain and self.kind) or kinds.chosen_kind(self.verification, count)
             yield _Siblings(kind, certain, (trees, nodes), ids)
 
     def _rows(self, siblings: _Siblings) -> Any:
@@ -231,6 +209,80 @@ class TreeSteps:
             verifier=verifier,
             uniforms=uniforms,
         )
+
+    # --- verification ----------------------------------------------------------------------------
+
+    def run(self, rng: RandomSource, uniforms: TensorLike | None) -> Paths:
+        """Verify every tree by itself, with a stream of its own.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If `rng` is not what it should be, or `uniforms` is given: how many numbers a
+            verification of whole paths takes depends on them.
+        """
+        if uniforms is not None:
+            raise InvalidArgumentError(
+                f"uniforms is given together with verifier {type(self.verification).__name__}, "
+                "which decides about whole paths and takes as many numbers as it happens to need; "
+                "expected rng in place of uniforms"
+            )
+        shape = len(self.ids), int(self.trees.num_levels.max(initial=1))
+        nodes = np.full(shape, PADDING, dtype=np.int64)
+        tokens = np.full(len(nodes), PADDING, dtype=np.int64)
+        for b, stream in enumerate(inputs.row_streams(rng, len(nodes))):
+            tree, numbers = self.drafted_tree(b)
+            outcome = self.verification(tree, RandomChoices(stream))
+            nodes[b, : len(outcome.path) + 1] = [numbers[node] for node in (0, *outcome.path)]
+            tokens[b] = outcome.token_id
+        return Paths(nodes, (nodes != PADDING).sum(axis=1), tokens)
+
+    def drafted_tree(self, b: int) -> tuple[DraftedTree, list[int]]:
+        """Give one tree as verifications take it, and the number here of each of its nodes."""
+        numbers, shape = self.trees.breadth_first(b)
+        inner = np.array([n for n in numbers if self.trees.num_children[b, n]], dtype=np.int64)
+        laws: dict[int, DraftDistribution] = {}
+        for siblings in self._siblings((np.full(len(inner), b), inner)):
+            given = to_host(self._rows(siblings))
+            rows = check_probs(given, "draft_probs", ndim=given.ndim)
+            for row, node in zip(rows, siblings.places[1].tolist(), strict=True):
+                laws[node] = siblings.kind.make(row, siblings.ids.shape[1])
+        ids, in_order = self.ids[b, numbers], tuple(map(laws.get, numbers))
+        return DraftedTree(shape, ids, in_order, HostRows(self.target, b, numbers)), numbers
+
+    def probs_after(self, b: int, node: int, token: int) -> FloatArray:
+        """Distribution, (V,), of the token emitted after a node, given that the path ends there.
+
+        `token`, which was drawn from it, has all mass: it was decided about together with the path.
+        """
+        return np.asarray(np.arange(self.target.vocab_size) == token, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class LevelSteps(TreeSteps):
+    """A batch of draft trees that a one-step verifier goes down level by level, all at once.
+
+    Attributes
+    ----------
+    verification : LevelVerification
+    """
+
+    verification: LevelVerification
+
+    @property
+    def verifier(self) -> Verifier:
+        """The one-step verifier."""
+        return self.verification.verifier
+
+    def run(self, rng: RandomSource, uniforms: TensorLike | None) -> Paths:
+        """Verify with the caller's numbers, or with numbers drawn from a stream for each tree.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If `rng` or `uniforms` is not what it should be.
+        """
+        return self.verify(self.read_numbers(rng, uniforms))
 
     # --- randomness ------------------------------------------------------------------------------
 

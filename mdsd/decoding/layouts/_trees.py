@@ -10,6 +10,7 @@ import numpy as np
 from mdsd._typing import BoolArray, IntArray
 from mdsd.decoding.layouts._inputs import PADDING
 from mdsd.errors import InvalidArgumentError
+from mdsd.trees import TreeShape
 
 Tree = list[list[int]]
 """Children of each node in draft order; node 0 is the root."""
@@ -58,6 +59,15 @@ class TreeBatch:
                     children[b, node, : len(below)] = below
                 level = [child for below in kept for child in below]
         return cls(children, (children != PADDING).sum(axis=2), used, levels)
+
+    def breadth_first(self, b: int) -> tuple[list[int], TreeShape]:
+        """Give the nodes of one tree level by level, siblings side by side, and their shape."""
+        nodes, parents = [0], [-1]
+        for place, node in enumerate(nodes):  # which grow on the way
+            below = self.children[b, node, : self.num_children[b, node]].tolist()
+            nodes += below
+            parents += [place] * len(below)
+        return nodes, TreeShape(tuple(parents))
 
 
 def tree_from_links(first_child: IntArray, next_sibling: IntArray, names: tuple[str, str]) -> Tree:

@@ -11,6 +11,7 @@ from mdsd._typing import Tensor, TensorLike
 from mdsd.decoding.layouts._inputs import read_ids, read_indices
 from mdsd.decoding.layouts._steps import TreeSteps
 from mdsd.decoding.layouts._trees import TreeBatch, tree_from_paths
+from mdsd.decoding.steps import StepVerification
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
@@ -57,7 +58,7 @@ def eagle_tree(
     target_probs: TensorLike,
     *,
     draft: Draft,
-    verifier: str | Verifier | None = None,
+    verifier: str | Verifier | StepVerification | None = None,
     rng: RandomSource = None,
     uniforms: TensorLike | None = None,
 ) -> EagleTree:
@@ -81,12 +82,14 @@ def eagle_tree(
     draft : str or DraftKind
         How the children of each node were drawn together, as for `sglang_tree`. EAGLE-2 chooses
         them by top-k: that is ``deterministic``.
-    verifier : str or Verifier, optional
-        As for `sglang_tree`.
+    verifier : str, Verifier or StepVerification, optional
+        As for `sglang_tree`. One of whole paths decides about the token together with the path: all
+        mass of `next_token_probs` is then on `token_id`.
     rng : numpy.random.Generator, int or None
         Source of randomness.
     uniforms : array_like or tensor, shape (L, m), optional
         Numbers in [0, 1) to use instead: one row for each level, as for one tree of `sglang_tree`.
+        Not with verifiers of whole paths.
 
     Returns
     -------
@@ -100,17 +103,18 @@ def eagle_tree(
         If an id is out of range, or siblings cannot have been drawn together.
     InvalidArgumentError
         If `retrieve_indices` holds no tree, or `draft`, `verifier`, `rng` or `uniforms` is not what
-        it should be.
+        it should be, or `uniforms` comes with a verifier of whole paths.
     UnsupportedError
         If the verifier does not support the kind of draft.
 
     Notes
     -----
-    The rule is that of `sglang_tree`. Where a path ends, the verifier's output law, given
-    the children of the last node and that none of them is emitted, is `next_token_probs`; after a
-    leaf it is the target's own distribution. Accepted path and a token from it have the law of the
-    target exactly. EAGLE's own rule is ``verifier="rrs"``: on deterministic children it accepts as
-    often as ``naive``. Distributions are verified where they are.
+    The rule is that of `sglang_tree`. Where a path ends that a verifier has gone down level by
+    level, its output law, given the children of the last node and that none of them is emitted, is
+    `next_token_probs`; after a leaf it is the target's own distribution. Accepted path and a token
+    from it have the law of the target exactly. EAGLE's own rule is ``verifier="rrs"``: on
+    deterministic children it accepts as often as ``naive``. Distributions are verified where they
+    are, except by verifiers of whole paths.
 
     Examples
     --------
@@ -138,7 +142,7 @@ def eagle_tree(
     tree = tree_from_paths(indices, len(ids), "retrieve_indices")
     trees, probs = TreeBatch.of([tree], ids[np.newaxis]), (target_probs, draft_probs)
     steps = TreeSteps.read(trees, ids, "draft_token_ids", probs, draft, verifier)
-    paths = steps.verify(steps.read_numbers(rng, uniforms))
+    paths = steps.run(rng, uniforms)
 
     length, token = int(paths.lengths[0]), int(paths.token_ids[0])
     path = paths.nodes[0, :length]

@@ -13,6 +13,7 @@ from mdsd._typing import BoolArray, IntArray, Tensor, TensorLike
 from mdsd.decoding.layouts._inputs import PADDING, read_ids, read_indices
 from mdsd.decoding.layouts._steps import TreeSteps
 from mdsd.decoding.layouts._trees import TreeBatch, tree_from_links
+from mdsd.decoding.steps import StepVerification
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
@@ -60,7 +61,7 @@ def sglang_tree(
     target_probs: TensorLike,
     draft_probs: TensorLike | None = None,
     draft: Draft,
-    verifier: str | Verifier | None = None,
+    verifier: str | Verifier | StepVerification | None = None,
     num_speculative_tokens: int | None = None,
     rng: RandomSource = None,
     uniforms: TensorLike | None = None,
@@ -93,10 +94,11 @@ def sglang_tree(
         as ``"without_replacement"``, or ``"deterministic"`` for children that were chosen in
         whatever way without chance, which is what SGLang goes by. The last is lossless whatever the
         children; where they were drawn, their own kind accepts more.
-    verifier : str or Verifier, optional
-        Any verifier that supports that kind. By default the first of ``rrs``, ``greedy``,
-        ``spechub`` and ``naive`` that does, and ``naive``, which is SGLang's target-only rule, for
-        deterministic ones.
+    verifier : str, Verifier or StepVerification, optional
+        Any verifier that supports that kind: one of a single step, used level by level, or one of
+        whole paths, such as ``"layers"``, ``"block"`` or ``"traversal"``. By default the first of
+        ``rrs``, ``greedy``, ``spechub`` and ``naive`` that does, and ``naive``, which is SGLang's
+        target-only rule, for deterministic ones.
     num_speculative_tokens : int, optional
         S, the width of `accept_index`: most nodes on a path, the root included. By default the
         deepest tree says it.
@@ -107,7 +109,8 @@ def sglang_tree(
         root's included, and m the largest ``verifier.num_uniforms`` of any node with children (1 if
         there is none). Row (b, d) belongs to the node of depth d on the accepted path of tree b:
         what the verifier needs there, in the verifier's order; at a leaf its first entry draws the
-        bonus token.
+        bonus token. Not with verifiers of whole paths, which take as many numbers as they happen to
+        need.
 
     Returns
     -------
@@ -122,7 +125,8 @@ def sglang_tree(
         If an id is out of range, or siblings cannot have been drawn together.
     InvalidArgumentError
         If an index array is missing, given in both spellings or no tree, or `draft`, `verifier`,
-        `num_speculative_tokens`, `rng` or `uniforms` is not what it should be.
+        `num_speculative_tokens`, `rng` or `uniforms` is not what it should be, or `uniforms` comes
+        with a verifier of whole paths.
     UnsupportedError
         If the verifier does not support the kind of draft.
 
@@ -135,6 +139,12 @@ def sglang_tree(
     have the law of the target exactly. SGLang's thresholds, which give that up, are not offered.
     SGLang draws the extra token by a coin of its own; with ``naive`` one number decides both
     whether a child is accepted and what is emitted else. Distributions are verified where they are.
+
+    A verifier of whole paths decides about each tree by itself, by a rule of its own, and on the
+    host: the draft model's rows of a tree come there together, and the target's one by one, as they
+    are asked for. The law of the tokens emitted is the target's exactly, provided that the shape of
+    a tree depends on nothing that is drawn later. Only a `mdsd.decoding.BiasedVerification` gives
+    that up, as it says.
 
     Examples
     --------
@@ -173,7 +183,7 @@ def sglang_tree(
         width = check_whole("num_speculative_tokens", num_speculative_tokens, width)
     probs = (target_probs, draft_probs)
     steps = TreeSteps.read(trees, ids, "candidates", probs, draft, verifier)
-    paths = steps.verify(steps.read_numbers(rng, uniforms))
+    paths = steps.run(rng, uniforms)
 
     predicts = np.full(count * size, PADDING, dtype=np.int64)
     accept_index = np.full((count, width), PADDING, dtype=np.int64)

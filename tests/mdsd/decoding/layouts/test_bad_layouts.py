@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import mdsd
+from mdsd.decoding import BiasedVerification
+from mdsd.decoding.layers import LayerVerification
 from mdsd.errors import (
     InvalidArgumentError,
     InvalidDistributionError,
@@ -115,6 +117,10 @@ TREE_OPTIONS = [
     ("verifier", mdsd.RRSVerifier, InvalidArgumentError, ("verifier", "RRSVerifier")),
     ("verifier", "greedy", UnsupportedError, ("'greedy'", "with_replacement")),
     ("verifier", "single", UnsupportedError, ("'single'", "num_drafts=2")),
+    ("verifier", "layer", InvalidArgumentError, ("verifier", "'layer'", "'layers'")),
+    ("verifier", LayerVerification, InvalidArgumentError, ("verifier", "LayerVerification")),
+    ("verifier", "biased", InvalidArgumentError, ("verifier", "'biased'", "not lossless")),
+    ("verifier", BiasedVerification(0.1), UnsupportedError, ("'biased'", "2 drafts")),
 ]
 CHAIN_OPTIONS = [
     ("draft", "top_k", InvalidArgumentError, ("draft", "'top_k'", "deterministic")),

@@ -14,6 +14,7 @@ import pytest
 
 import mdsd
 from mdsd.decoding.layouts import eagle_tree, flashinfer_chain, sglang_tree, vllm_flattened
+from mdsd.decoding.verification import PATH_VERIFICATIONS
 
 from .samples import LAYOUTS, all_layouts, chains, eagle_of, fields, flattened, trees
 
@@ -85,6 +86,20 @@ def test_chosen_children_on_a_device(verifier):
     expected = fields(sglang_tree(**given, verifier=verifier, rng=5))
     there = moved(given, LAWS)
     assert home(sglang_tree(**there, verifier=verifier, rng=5)) == expected
+
+
+@pytest.mark.parametrize("draft", ["without_replacement", "deterministic"])
+@pytest.mark.parametrize("verifier", PATH_VERIFICATIONS)
+def test_whole_paths_on_a_device(verifier, draft):
+    given = {**trees(12, 6, "without_replacement", seed=4), "draft": draft, "verifier": verifier}
+    given["draft_probs"] = given["draft_probs"] if draft != "deterministic" else None
+    found = sglang_tree(**moved(given, LAWS), rng=5)
+    assert found.predicts.device == DEVICE
+    assert home(found) == fields(sglang_tree(**given, rng=5))
+    lone = {**eagle_of(given), "verifier": verifier}
+    found = eagle_tree(**moved(lone, LAWS), rng=5)
+    assert found.next_token_probs.device == DEVICE
+    assert home(found) == fields(eagle_tree(**lone, rng=5))
 
 
 @pytest.mark.parametrize("layout", ["flashinfer", "vllm"])

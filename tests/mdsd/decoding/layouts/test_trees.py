@@ -7,6 +7,7 @@ import pytest
 
 import mdsd
 from mdsd.decoding.layouts import eagle_tree, sglang_tree
+from mdsd.decoding.verification import PATH_VERIFICATIONS
 
 from .samples import CHILDREN, PATHS, eagle_of, fields, trees
 
@@ -304,7 +305,7 @@ def greedy_path(ids, best):
         path.append(below[0])
 
 
-@pytest.mark.parametrize("verifier", [None, "rrs", "optimal"])
+@pytest.mark.parametrize("verifier", [None, "rrs", "optimal", *PATH_VERIFICATIONS])
 def test_greedy_verification(verifier):
     """As SGLang's ``verify_tree_greedy`` and EAGLE at temperature 0, on one-hot rows."""
     given = trees(60, 3, "without_replacement", seed=19)
