@@ -218,7 +218,7 @@ class LayerVerification(StepVerification):
     ...     TreeShape.chain(2), np.array([0, 0, 1]), (law, law, None), np.tile(target_probs, (3, 1))
     ... )
     >>> LayerVerification().accepted_by_depth(tree).round(12).tolist()
-    [0.333333333333, 0.333333333333]
+    [0.333333333333, 1.0]
     """
 
     def __init__(
