@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
+from mdsd._typing import FloatArray
 from mdsd.analysis.bias import Redraw, biased_rule
+from mdsd.analysis.rules import AcceptRule
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
-from mdsd.decoding.steps import StepOutcome, StepVerification
+from mdsd.decoding.steps import StepOutcome, StepVerification, accepted_by_nodes
 from mdsd.drafts import DraftDistribution
 from mdsd.errors import UnsupportedError
 
@@ -76,10 +80,20 @@ class BiasedVerification(StepVerification):
             draft, target_probs = tree.laws[node], tree.target_probs[node]
             if draft is None:
                 return StepOutcome(tuple(path), choices.token(target_probs))
-            rule = biased_rule(
-                target_probs, draft.token_hit_probs(), self.epsilon, redraw=self.redraw
-            )
+            rule = self._rule(target_probs, draft)
             (child,) = tree.shape.children(node)
             if not choices.accept(float(rule.accept_probs[tree.token_ids[child]])):
                 return StepOutcome(tuple(path), choices.token(rule.rejection_law))
             path.append(child)
+
+    def accepted_by_depth(self, tree: DraftedTree) -> FloatArray:  # noqa: D102
+        passed = np.ones(tree.shape.num_nodes + 1)
+        for node, draft in enumerate(tree.laws):
+            if draft is not None:
+                rule = self._rule(tree.target_probs[node], draft)
+                (child,) = tree.shape.children(node)
+                passed[child] = passed[node] * rule.accept_probs[tree.token_ids[child]]
+        return accepted_by_nodes(tree.shape, passed)
+
+    def _rule(self, target_probs: FloatArray, draft: DraftDistribution) -> AcceptRule:
+        return biased_rule(target_probs, draft.token_hit_probs(), self.epsilon, redraw=self.redraw)

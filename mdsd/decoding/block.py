@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from mdsd._arguments import check_whole
+from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
-from mdsd.decoding.selection import SelectingVerifier
-from mdsd.decoding.steps import StepOutcome, StepVerification
+from mdsd.decoding.selection import SelectingVerifier, selection_law
+from mdsd.decoding.steps import StepOutcome, StepVerification, accepted_by_ends
 from mdsd.decoding.weights import child_weight, passing_probability
 from mdsd.drafts import DraftDistribution
 from mdsd.rules.accepting import residual_or_target
@@ -107,23 +109,22 @@ class BlockVerification(StepVerification):
                 path.append(node)
         return StepOutcome(tuple(path), token)
 
+    def accepted_by_depth(self, tree: DraftedTree) -> FloatArray:  # noqa: D102
+        return accepted_by_ends(tree.shape, _Ends(tree, self.verifier).masses)
+
     def _select_path(self, tree: DraftedTree, start: int, choices: Choices) -> list[_Prefix]:
         """Select a draft at each level below a node, as far as the prefix can be accepted."""
         path = [_Prefix(start, 1.0)]
         while (law := tree.laws[path[-1].node]) is not None:
             last = path[-1]
-            target_probs = tree.target_probs[last.node]
-            plan = choices.plan(self.verifier, target_probs, law)
+            plan = choices.plan(self.verifier, tree.target_probs[last.node], law)
             assert isinstance(plan, SelectionPlan)
-            ids = tree.child_token_ids(last.node)
-            place = choices.select(plan, ids)
-            token = int(ids[place])
-            last.plan, last.child = plan, tree.shape.children(last.node)[place]
-            mass = plan.selected_of(token)
-            weight = child_weight(last.weight, float(target_probs[token]), mass)
-            if weight == 0.0:
+            place = choices.select(plan, tree.child_token_ids(last.node))
+            child = _longer(tree, last, plan, place)
+            last.plan, last.child = plan, child.node
+            if child.weight == 0.0:
                 break
-            path.append(_Prefix(last.child, weight))
+            path.append(child)
         return path
 
     def _accept(self, tree: DraftedTree, path: list[_Prefix], choices: Choices) -> tuple[int, int]:
@@ -147,10 +148,8 @@ class BlockVerification(StepVerification):
             left = mass - plan.selected_of(token)
             if left > 0.0 and choices.accept(left / mass):
                 return token
-        masses = np.maximum(weight * target_probs - plan.selected, 0.0)
-        if not choices.accept(passing_probability(weight, float(masses.sum()))):
-            return None
-        return choices.token(residual_or_target(masses, target_probs))
+        passing, masses = _test(weight, target_probs, plan)
+        return choices.token(masses) if choices.accept(passing) else None
 
 
 @dataclass
@@ -163,7 +162,91 @@ class _Prefix:
     child: int | None = None
 
 
+def _longer(tree: DraftedTree, prefix: _Prefix, plan: SelectionPlan, place: int) -> _Prefix:
+    """Give the prefix that is longer by the draft at a place, which the plan has selected."""
+    child = tree.shape.children(prefix.node)[place]
+    token = int(tree.token_ids[child])
+    target_prob = float(tree.target_probs[prefix.node][token])
+    return _Prefix(child, child_weight(prefix.weight, target_prob, plan.selected_of(token)))
+
+
+def _test(weight: float, target_probs: FloatArray, plan: SelectionPlan) -> tuple[float, FloatArray]:
+    """Probability that a prefix passes once no longer one has; masses of the token after it."""
+    masses = np.maximum(weight * target_probs - plan.selected, 0.0)
+    passing = passing_probability(weight, float(masses.sum()))
+    return passing, residual_or_target(masses, target_probs)
+
+
 def _unused_child(tree: DraftedTree, prefix: _Prefix, token: int) -> int | None:
     """Find a drafted child of a token of which nothing has been used; None if there is none."""
     child = tree.child(prefix.node, token)
     return child if child != prefix.child else None
+
+
+class _Ends:
+    """With what probability each node, (N + 1,), is the last that is accepted: `masses`.
+
+    All lots and tests are followed at once. Blocks begin at the root and at tokens that an earlier
+    one emits, which come later in the order of nodes: each node begins one block, of all the mass
+    that is gone on with from there.
+    """
+
+    def __init__(self, tree: DraftedTree, verifier: SelectingVerifier) -> None:
+        self._tree, self._verifier = tree, verifier
+        self._plans: dict[int, SelectionPlan] = {}
+        self._starts = np.zeros(tree.shape.num_nodes + 1)
+        self._starts[0] = 1.0
+        self.masses = np.zeros_like(self._starts)
+        for node in range(len(self._starts)):
+            if self._starts[node] > 0.0:
+                self._follow(node)
+
+    def _follow(self, start: int) -> None:
+        """Spread the mass of a block over where it ends and where the next ones begin."""
+        prefixes = [_Prefix(start, 1.0)]
+        # Of the paths selected through a node; once that was tested, those that do not pass there.
+        left = {start: float(self._starts[start])}
+        for prefix in prefixes:
+            plan = self._plan(prefix.node)
+            if plan is None:
+                continue
+            for place, prob in enumerate(selection_law(plan, self._drafts(prefix.node)).tolist()):
+                if prob > 0.0:
+                    child = _longer(self._tree, prefix, plan, place)
+                    left[child.node] = left[prefix.node] * prob
+                    if child.weight > 0.0:
+                        prefixes.append(child)
+        for prefix in reversed(prefixes):
+            left[prefix.node] = self._end(prefix, left)
+
+    def _end(self, prefix: _Prefix, left: dict[int, float]) -> float:
+        """End where a prefix passes, if no longer one has; give the mass of which it does not."""
+        node, plan = prefix.node, self._plan(prefix.node)
+        if plan is None:
+            self.masses[node] += left[node] * prefix.weight
+            return left[node] * (1.0 - prefix.weight)
+        failed = {child: left.get(child, 0.0) for child in self._tree.shape.children(node)}
+        total = sum(failed.values())
+        passing, masses = _test(prefix.weight, self._tree.target_probs[node], plan)
+        ended = total * passing
+        emitted = masses / masses.sum()
+        for token in set(self._drafts(node).tolist()):
+            child = self._tree.child(node, token)
+            # Of the paths through this very child something has been used.
+            beside = sum(mass for other, mass in failed.items() if other != child)
+            begun = beside * passing * float(emitted[token])
+            self._starts[child] += begun
+            ended -= begun
+        self.masses[node] += ended
+        return total * (1.0 - passing)
+
+    def _drafts(self, node: int) -> IntArray:
+        return self._tree.child_token_ids(node)
+
+    def _plan(self, node: int) -> SelectionPlan | None:
+        """Plan the selection below a node, once for all blocks; None at a leaf."""
+        law = self._tree.laws[node]
+        if law is not None and node not in self._plans:
+            plan = self._verifier.plan(self._tree.target_probs[node], law)
+            self._plans[node] = cast(SelectionPlan, plan)
+        return self._plans.get(node)

@@ -9,6 +9,7 @@ import numpy as np
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import Choices
+from mdsd.decoding.selection import selection_law
 from mdsd.drafts import DraftDistribution
 from mdsd.errors import UnsupportedError
 from mdsd.verifiers import Verifier
@@ -84,15 +85,9 @@ class EnumeratedChoices(Choices):
         return self._answer(_possible(masses / masses.sum()))
 
     def select(self, plan: SelectionPlan, draft_token_ids: IntArray) -> int:  # noqa: D102
-        def positions() -> _Answers:
-            probs = plan._selection_probs(draft_token_ids[np.newaxis])[0]
-            firsts = (draft_token_ids[:, np.newaxis] == draft_token_ids).argmax(axis=1)
-            by_first = np.zeros(len(probs))
-            np.add.at(by_first, firsts, probs)
-            return _possible(by_first)
-
         key = ("selected", id(plan), draft_token_ids.tobytes())
-        return self._answer(self._once(key, positions, plan))
+        answers = self._once(key, lambda: _possible(selection_law(plan, draft_token_ids)), plan)
+        return self._answer(answers)
 
     def _answer(self, answers: _Answers) -> int:
         """Give the answer that the script names."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
+from mdsd._typing import FloatArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
-from mdsd.decoding.steps import StepOutcome, StepVerification
+from mdsd.decoding.steps import StepOutcome, StepVerification, accepted_by_nodes
 from mdsd.drafts import DraftDistribution
 from mdsd.verifiers import NaiveVerifier, Verifier
 
@@ -59,10 +62,28 @@ class LevelVerification(StepVerification):
             law, target_probs = tree.laws[node], tree.target_probs[node]
             if law is None:
                 return StepOutcome(tuple(path), choices.token(target_probs))
-            verifier = self.verifier if self.verifier.supports(law) else self._otherwise
-            token = choices.verify(verifier, target_probs, law, tree.child_token_ids(node))
+            token = choices.verify(
+                self._verifier_of(law), target_probs, law, tree.child_token_ids(node)
+            )
             child = tree.child(node, token)
             if child is None:
                 return StepOutcome(tuple(path), token)
             node = child
             path.append(node)
+
+    def accepted_by_depth(self, tree: DraftedTree) -> FloatArray:  # noqa: D102
+        passed = np.zeros(tree.shape.num_nodes + 1)
+        passed[0] = 1.0
+        for node, law in enumerate(tree.laws):
+            if law is None or passed[node] == 0.0:
+                continue
+            drafts = tree.child_token_ids(node)
+            plan = self._verifier_of(law).plan(tree.target_probs[node], law)
+            emitted = plan.output_law(drafts)
+            for token in set(drafts.tolist()):
+                passed[tree.child(node, token)] = passed[node] * emitted[token]
+        return accepted_by_nodes(tree.shape, passed)
+
+    def _verifier_of(self, law: DraftDistribution) -> Verifier:
+        """Choose the rule of a node, where there may be too few tokens left for ours."""
+        return self.verifier if self.verifier.supports(law) else self._otherwise

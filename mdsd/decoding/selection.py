@@ -57,6 +57,32 @@ class SelectingVerifier(OptimalVerifier):
         return plan
 
 
+def selection_law(plan: SelectionPlan, draft_token_ids: IntArray) -> FloatArray:
+    """Give the probability that each draft is the one selected; of equal tokens the first.
+
+    Parameters
+    ----------
+    plan : SelectionPlan
+    draft_token_ids : ndarray of int64, shape (n,)
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+
+    Examples
+    --------
+    >>> from mdsd import WithReplacement
+    >>> plan = SelectingVerifier().plan([0.5, 0.5], WithReplacement([0.5, 0.5], 2))
+    >>> selection_law(plan, np.array([1, 1])).tolist()
+    [1.0, 0.0]
+    """
+    firsts = (draft_token_ids[:, np.newaxis] == draft_token_ids).argmax(axis=1)
+    probs = plan._selection_probs(draft_token_ids[np.newaxis])[0]
+    by_first = np.zeros(len(probs))
+    np.add.at(by_first, firsts, probs)
+    return by_first
+
+
 def _has_top(draft: DraftDistribution) -> bool:
     """Tell whether all tokens but one, which is another, are drafted whatever chance does."""
     return draft.distinct and 0 < _num_certain(draft) >= draft.num_drafts - 1

@@ -10,7 +10,7 @@ import numpy as np
 from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
-from mdsd.decoding.steps import StepOutcome, StepVerification
+from mdsd.decoding.steps import StepOutcome, StepVerification, accepted_by_ends
 from mdsd.decoding.weights import child_weight, passing_probability
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import check_draft
@@ -69,18 +69,21 @@ class TraversalVerification(StepVerification):
                 )
 
     def __call__(self, tree: DraftedTree, choices: Choices) -> StepOutcome:  # noqa: D102
-        path = [_Visit(tree, 0, 1.0)]
-        while True:
+        # One passes: the last is the root, whose weight is 1.
+        path = next(path for path in _tested(tree) if choices.accept(path[-1].weight))
+        token = choices.token(path[-1].target_probs)
+        return StepOutcome(tuple(visit.node for visit in path[1:]), token)
+
+    def accepted_by_depth(self, tree: DraftedTree) -> FloatArray:  # noqa: D102
+        ends = np.zeros(tree.shape.num_nodes + 1)
+        left = 1.0
+        for path in _tested(tree):
             last = path[-1]
-            child = last.next_child()
-            if child is not None:
-                path.append(child)
-            elif choices.accept(last.weight):
-                token = choices.token(last.target_probs)
-                return StepOutcome(tuple(visit.node for visit in path[1:]), token)
-            else:
-                path.pop()  # never the root, whose weight is 1
-                path[-1].delete_child()
+            ends[last.node] = left * last.weight
+            left *= 1.0 - last.weight
+            if left == 0.0:
+                break
+        return accepted_by_ends(tree.shape, ends)
 
 
 class _Visit:
@@ -118,6 +121,20 @@ class _Visit:
         if self.weight > 0.0:
             masses = residual_or_target(masses, self.target_probs)
             self.target_probs = masses / masses.sum()
+
+
+def _tested(tree: DraftedTree) -> Iterator[list[_Visit]]:
+    """Give the path to each leaf that is tested, the root's first; asking on deletes the leaf."""
+    path = [_Visit(tree, 0, 1.0)]
+    while path:
+        child = path[-1].next_child()
+        if child is not None:
+            path.append(child)
+            continue
+        yield path
+        path.pop()
+        if path:
+            path[-1].delete_child()
 
 
 def _probs_in_turn(draft: DraftDistribution | None, drafts: IntArray) -> Iterator[FloatArray]:
