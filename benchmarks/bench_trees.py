@@ -38,6 +38,7 @@ from mdsd.decoding.decoder import Decoder, make_decoder
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.rows import Row
 from mdsd.decoding.sampling import FilteredRows, Sampling
+from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.verification import step_verification
 from mdsd.drafts import read_kind
 from mdsd.filters import Filters
@@ -240,32 +241,43 @@ def read_tree(cell: Cell, path: Path) -> DraftedTree:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Have each verifier say what it expects to accept of each tree, and time one verification."""
+    """Have each verifier say what it expects to accept of each tree, and time some of them."""
     verifications = {name: step_verification(name) for name in options.verifiers}
-    warm = set()
     begin = time.perf_counter()
     for cell in options.cells:
         folder = options.cache / cell.name
         known = {name: read_results(folder, name) for name in verifications}
+        warm = set()
         for path in sorted(folder.glob("*.npz"))[: options.count]:
             index = int(path.stem)
-            for name, verification in verifications.items():
-                if index in known[name]:
-                    continue
-                if (name, cell) not in warm:  # compiles, and fills caches that a decoder has
-                    verification(read_tree(cell, path), RandomChoices(0))
-                    warm.add((name, cell))
-                # Anew: what a law or a row keeps from one verifier would be a gift to the next.
-                tree, choices = read_tree(cell, path), RandomChoices(index)
-                # Of the processor: other processes on the machine do not count.
-                start = time.process_time()
-                verification(tree, choices)
-                seconds = time.process_time() - start
-                accepted = verification.accepted_by_depth(read_tree(cell, path)).tolist()
+            missing = [name for name in verifications if index not in known[name]]
+            if not missing:
+                continue
+            shared = read_tree(cell, path)  # so that those who need the same lotteries find them
+            for name in missing:
+                verification = verifications[name]
+                accepted = verification.accepted_by_depth(shared).tolist()
+                seconds = None
+                if index < options.timed:
+                    if name not in warm:  # compiles
+                        verification(read_tree(cell, path), RandomChoices(index))
+                        warm.add(name)
+                    seconds = one_verification(verification, read_tree(cell, path), index)
                 line = {"index": index, "seconds": seconds, "accepted": accepted}
                 with results_file(folder, name).open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
         print(f"{cell.name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
+
+
+def one_verification(verification: StepVerification, tree: DraftedTree, seed: int) -> float:
+    """Time a verification of a tree that nothing has been asked about, from logits to tokens.
+
+    In seconds of the processor: other processes on the machine do not count.
+    """
+    choices = RandomChoices(seed)
+    start = time.process_time()
+    verification(tree, choices)
+    return time.process_time() - start
 
 
 def results_file(folder: Path, verifier: str) -> Path:
@@ -294,7 +306,7 @@ class Found:
     accepted : dict of ndarray, shape (number of trees, D)
         By verifier: the chance that at least so many tokens are accepted.
     seconds : dict of float
-        By verifier: median of a verification, of the processor.
+        By verifier: median of those that were timed, of the processor.
     """
 
     cell: Cell
@@ -330,8 +342,9 @@ def find_results(options: argparse.Namespace) -> Iterator[Found]:
             cell,
             {n: np.array([found[i]["accepted"] for i in common]) for n, found in known.items()},
             {
-                n: float(np.median([found[i]["seconds"] for i in common]))
+                n: float(np.median(times))
                 for n, found in known.items()
+                if (times := [found[i]["seconds"] for i in common if found[i]["seconds"]])
             },
         )
 
@@ -454,6 +467,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             part.add_argument("--results", type=Path, help="write the section to a markdown file")
         else:
             part.add_argument("--count", type=int, default=200, help="trees of each cell")
+        if run is evaluate:
+            part.add_argument("--timed", type=int, default=40, help="trees to time, of each cell")
     options = parser.parse_args(arguments)
     options.cells = [names[name] for name in options.cells]
     options.run(options)
