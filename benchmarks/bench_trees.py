@@ -36,6 +36,7 @@ from mdsd import datasets
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import Decoder, make_decoder
 from mdsd.decoding.drafted import DraftedTree
+from mdsd.decoding.preference import worth_below
 from mdsd.decoding.rows import Row
 from mdsd.decoding.sampling import FilteredRows, Sampling
 from mdsd.decoding.steps import StepVerification
@@ -234,6 +235,7 @@ def read_tree(cell: Cell, path: Path) -> DraftedTree:
         token_ids,
         laws,
         FilteredRows(sampling, paths, arrays["target_logits"], "target"),
+        worth_below(shape),  # at a full vocabulary every node has the children planned for it
     )
 
 
