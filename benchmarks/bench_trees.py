@@ -36,6 +36,7 @@ from mdsd import datasets
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import Decoder, make_decoder
 from mdsd.decoding.drafted import DraftedTree
+from mdsd.decoding.growing import GrowingTree
 from mdsd.decoding.preference import worth_below
 from mdsd.decoding.rows import Row
 from mdsd.decoding.sampling import FilteredRows, Sampling
@@ -48,8 +49,11 @@ from mdsd.studies.planning.acceptance import measured_acceptance, measuring_sett
 from mdsd.studies.planning.trees import PlanLimits, planned_tree
 from mdsd.trees import TreeShape
 
-TREES = ("321", "plan16")
-"""Three children, two of each, one of each; and the 16 nodes that `plan_tree` finds best."""
+TREES = ("321", "plan16", "grow16")
+"""Three children, two of each, one of each; the 16 nodes that `plan_tree` finds best for `rrs`; and
+16 nodes that grow with what was drafted."""
+
+GROWN_DEPTH = 8
 
 DRAFTS = ("without_replacement", "with_replacement")
 TEMPERATURES = (0.6, 1.0)
@@ -84,10 +88,12 @@ class Cell:
     def name(self) -> str:
         return f"{self.tree}-{self.draft}-{self.temperature:g}"
 
-    def shape(self) -> TreeShape:
+    def shape(self) -> TreeShape | GrowingTree:
         """Give the tree that is drafted; that of 16 as `mdsd plan-tree` plans it."""
         if self.tree == "321":
             return TreeShape.from_branching([3, 2, 1])
+        if self.tree == "grow16":
+            return GrowingTree(budget=16, depth=GROWN_DEPTH)
         data = datasets.open_source("smollm2")
         settings = measuring_settings(
             data, draft=self.draft, draft_model="drop2", temperature=self.temperature
@@ -164,7 +170,7 @@ def draw(options: argparse.Namespace) -> None:
             tree=cell.shape(),
             temperature=cell.temperature,
         )
-        print(cell.name, decoders[cell].shape.parents, flush=True)
+        print(cell.name, decoders[cell].shape, flush=True)
     begin, done = time.perf_counter(), 0
     for index in range(options.count):
         for temperature in sorted({cell.temperature for cell in options.cells}):
@@ -235,7 +241,8 @@ def read_tree(cell: Cell, path: Path) -> DraftedTree:
         token_ids,
         laws,
         FilteredRows(sampling, paths, arrays["target_logits"], "target"),
-        worth_below(shape),  # at a full vocabulary every node has the children planned for it
+        # At a full vocabulary every node has the children that were planned for it.
+        None if cell.tree == "grow16" else worth_below(shape),
     )
 
 
