@@ -12,9 +12,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from solvers._typing import BoolArray, FloatArray, IntArray
+
+_FEW = 4096
+"""Up to so many tokens are sorted to the last digit."""
+
+_CUT_BITS = 46
+"""Last bits of a ratio that the others are not sorted by; six of its mantissa are left."""
+
+_KEYS = 1 << (63 - _CUT_BITS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,19 +62,18 @@ class TokenGroups:
         return np.asarray(np.diff(self.starts) == 1)
 
     @cached_property
+    def _found(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        return _find(self.members, self.starts, self.vocab_size)
+
+    @property
     def group(self) -> NDArray[np.int32]:
         """Group of each token, (V,); -1 for those left out."""
-        group = np.full(self.vocab_size, -1, dtype=np.int32)
-        group[self.members] = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.starts))
-        return group
+        return self._found[0]
 
-    @cached_property
+    @property
     def place(self) -> NDArray[np.int32]:
         """Place of each token within its group, (V,)."""
-        place = np.zeros(self.vocab_size, dtype=np.int32)
-        ahead = np.repeat(self.starts[:-1], np.diff(self.starts))
-        place[self.members] = np.arange(len(self.members)) - ahead
-        return place
+        return self._found[1]
 
     def sums(self, masses: FloatArray) -> FloatArray:
         """Sum masses (V,) over each group."""
@@ -77,6 +85,20 @@ class TokenGroups:
         ends = np.cumsum(sizes)
         within = np.arange(sizes.sum()) - np.repeat(ends - sizes, sizes)
         return np.asarray(self.members[np.repeat(self.starts[order], sizes) + within])
+
+
+@njit(cache=True)
+def _find(
+    members: IntArray, starts: IntArray, vocab_size: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Group of each token, and its place there."""
+    group = np.full(vocab_size, -1, dtype=np.int32)
+    place = np.zeros(vocab_size, dtype=np.int32)
+    for g in range(len(starts) - 1):
+        for i in range(starts[g], starts[g + 1]):
+            group[members[i]] = g
+            place[members[i]] = i - starts[g]
+    return group, place
 
 
 def single_tokens(vocab_size: int, tokens: IntArray | None = None) -> TokenGroups:
@@ -109,7 +131,7 @@ def group_by_ratio(
     Returns
     -------
     TokenGroups
-        In each group the ratio falls.
+        In each group the ratio falls; of many tokens, up to the accuracy of a key in a sort.
 
     Notes
     -----
@@ -124,12 +146,14 @@ def group_by_ratio(
     alone[_largest(f, num_singles // 2)] = True
     alone[_largest(np.where(alone, -1.0, p), num_singles - num_singles // 2)] = True
     singles, rest = np.flatnonzero(alone), np.flatnonzero(~alone)
-    rest = rest[falling_ratio(p[rest], f[rest])]
-    share = np.cumsum(_shares(p[rest]) + _shares(f[rest]))
-    bucket = np.minimum((share / share[-1] * num_buckets).astype(np.int64), num_buckets - 1)
-    cuts = np.flatnonzero(np.diff(bucket)) + 1
-    starts = np.concatenate([np.arange(num_singles + 1), num_singles + cuts, [len(drafted)]])
-    return TokenGroups(len(target_masses), drafted[np.concatenate([singles, rest])], starts)
+    p, f = p[rest], f[rest]
+    order = _nearly_falling_ratio(p, f) if len(rest) > _FEW else falling_ratio(p, f)
+    starts = _buckets(p, f, order, num_buckets) + num_singles
+    return TokenGroups(
+        len(target_masses),
+        drafted[np.concatenate([singles, rest[order]])],
+        np.concatenate([np.arange(num_singles), starts]),
+    )
 
 
 def _largest(values: FloatArray, count: int) -> IntArray:
@@ -138,9 +162,46 @@ def _largest(values: FloatArray, count: int) -> IntArray:
     return np.argpartition(values, place)[place:] if count else np.empty(0, dtype=np.int64)
 
 
-def _shares(masses: FloatArray) -> FloatArray:
-    total = masses.sum()
-    return masses / total if total > 0.0 else masses
+@njit(cache=True)
+def _buckets(p: FloatArray, f: FloatArray, order: IntArray, num_buckets: int) -> IntArray:
+    """Cut an order into buckets of equal shares in both masses: where each begins, and the end."""
+    p_total, f_total = p.sum(), f.sum()
+    p_scale = 1.0 / p_total if p_total > 0.0 else 1.0
+    f_scale = 1.0 / f_total if f_total > 0.0 else 1.0
+    total = p_total * p_scale + f_total * f_scale
+    starts = np.empty(num_buckets + 1, dtype=np.int64)
+    count, last, share = 0, -1, 0.0
+    for k in range(len(order)):
+        share += p[order[k]] * p_scale + f[order[k]] * f_scale
+        bucket = min(int(share / total * num_buckets), num_buckets - 1)
+        if bucket != last:
+            starts[count] = k
+            count += 1
+            last = bucket
+    starts[count] = len(order)
+    return starts[: count + 1]
+
+
+@njit(cache=True)
+def _nearly_falling_ratio(numerators: FloatArray, denominators: FloatArray) -> IntArray:
+    """Sort by ratio, largest first, to one part in 64, in two passes: by its leading bits."""
+    size = len(numerators)
+    ratios = np.empty(size)
+    for i in range(size):
+        ratios[i] = numerators[i] / denominators[i] if denominators[i] > 0.0 else np.inf
+    keys = ratios.view(np.int64)
+    places = np.zeros(_KEYS + 1, dtype=np.int64)
+    for i in range(size):
+        places[_KEYS - (keys[i] >> _CUT_BITS)] += 1
+    total = 0
+    for key in range(_KEYS + 1):
+        places[key], total = total, total + places[key]
+    order = np.empty(size, dtype=np.int64)
+    for i in range(size):
+        key = _KEYS - (keys[i] >> _CUT_BITS)
+        order[places[key]] = i
+        places[key] += 1
+    return order
 
 
 def refined_groups(
