@@ -198,8 +198,9 @@ class LayerVerification(StepVerification):
     nothing that is drawn later.
 
     On a chain this is block verification, and with one level of drafts it is the optimum. In
-    general it comes close to the most that any verification accepts (`mdsd.analysis.tree_bound`);
-    only, the plan of a layer knows nothing of what was drafted below.
+    general it comes close to the most that any verification accepts (`mdsd.analysis.tree_bound`).
+    What is drafted below a string plays no part in its weight; but where a tree is planned to have
+    more below some places than below others, those are preferred (`mdsd.decoding.preference`).
 
     Stopping and the token are decided together: one goes up with probability f; else v is drawn in
     proportion to w, and x from p_v, to be kept with probability ``R_v(x) / t``; else all starts

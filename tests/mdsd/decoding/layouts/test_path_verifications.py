@@ -373,7 +373,7 @@ def test_rows_come_to_the_host_once_and_when_asked_for(monkeypatch):
 # --- what does not go together -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verifier", [*EACH, LayerVerification()], ids=str)
+@pytest.mark.parametrize("verifier", [*EACH, LayerVerification()], ids=[*EACH, "object"])
 @pytest.mark.parametrize("layout", ["sglang", "eagle"])
 def test_fixed_numbers_are_refused(layout, verifier):
     function, given = all_layouts()[layout]
