@@ -20,7 +20,7 @@ from mdsd.analysis._simulation import mean_and_stderr
 from mdsd.errors import InvalidArgumentError
 from mdsd.trees import TreeLike, read_tree
 
-_RANK_SLACK = 1e-9
+RANK_SLACK = 1e-9
 """How far above 1 rounding may take the sum of the acceptances of one node's children."""
 
 
@@ -272,7 +272,7 @@ probability of each child to be the accepted one, not that of its test once the 
         values, name, lambda shape: len(shape) in (1, 2) and 0 not in shape, "(R,) or (D, R)"
     )
     sums = np.atleast_1d(rates.sum(axis=-1))
-    over = sums > 1.0 + _RANK_SLACK
+    over = sums > 1.0 + RANK_SLACK
     if over.any():
         row = int(np.argmax(over))
         raise InvalidArgumentError(
