@@ -29,6 +29,9 @@ from mdsd.verifiers.base import Plan
 _DRAWS = 256
 """Drafts verified at each position: far less noise than between positions."""
 
+_DRAWS_BY_LAW = 64
+"""The same where the law given the drafts is averaged, which has less noise."""
+
 _MOST_RANKS = 64
 """Ranks worth measuring: later ones are accepted less often than the noise."""
 
@@ -57,6 +60,11 @@ class RankAcceptance(FrozenArrays):
     stderr: FloatArray | None
     source: str
     by_count: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name of the numbers in a report; only those by rank can be given again."""
+        return "acceptance_by_count" if self.by_count else _KEY
 
     def of_child(self, depth: int, siblings: int, rank: int) -> float:
         """Give the acceptance of one child.
@@ -329,15 +337,16 @@ def measured_acceptance(
     -------
     RankAcceptance
         Mean over positions. Recursive rejection tries the drafts of a node in turn, so that the
-        acceptance of a rank does not depend on how many come after it: by rank. That of any other
-        verifier may, and is measured for each number of drafts up to R: by count. Where fewer than
-        R tokens can be drawn, as many as there are.
+        acceptance of a rank does not depend on how many come after it: by rank. For verifiers of
+        paths it is measured, too, as a search starts from it. The acceptance of any other verifier
+        may depend on the number of drafts, and is measured for each up to R: by count. Where fewer
+        than R tokens can be drawn, as many as there are.
 
     Notes
     -----
-    At each position drafts are drawn 256 times. What recursive rejection takes of them is counted.
-    For other verifiers the law of the emitted token given the drafts is averaged, which leaves the
-    scatter of the drafts alone.
+    At each position drafts are drawn 256 times, and it is counted what recursive rejection takes of
+    them. For other verifiers the law of the emitted token given the drafts is averaged over 64
+    draws, which leaves the scatter of the drafts alone.
 
     Examples
     --------
@@ -351,7 +360,9 @@ def measured_acceptance(
     (2, 2)
     """
     case, (model,) = settings.case, settings.case.draft_models
-    by_count = settings.verifier != RRSVerifier.name
+    # Verifiers of paths have no acceptance of their own: searches start from that of rejection.
+    verifier = RRSVerifier.name if settings.searches else settings.verifier
+    by_count = verifier != RRSVerifier.name
     step = Steps(settings.study.positions, progress)
     shares = []
     for start, stop in study_blocks(source, settings.study.positions):
@@ -370,7 +381,7 @@ def measured_acceptance(
     return RankAcceptance(
         found.mean(axis=0),
         found.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else None,
-        f"{settings.verifier} on {source.name}, {model}, {case.kind}, "
+        f"{verifier} on {source.name}, {model}, {case.kind}, "
         f"{', '.join(case.filters.words)}, seed {settings.study.seed}, {count} positions",
         by_count,
     )
@@ -398,7 +409,7 @@ def _shares_by_count(
         verifier = _verifier(settings.verifier, len(target_probs))
         if not verifier.supports(draft):  # of fewer tokens, as in a decoder
             verifier = NaiveVerifier()
-        ids = draft.sample(np.random.default_rng(seed), _DRAWS)
+        ids = draft.sample(np.random.default_rng(seed), _DRAWS_BY_LAW)
         accepted = accepted_by_rank(verifier.plan(target_probs, draft), ids)
         found[n - 1, : accepted.shape[1]] = accepted.mean(axis=0)
     return found
