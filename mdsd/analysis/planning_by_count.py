@@ -66,11 +66,11 @@ def plan_tree_by_count(
 
     Examples
     --------
-    Of two children one is accepted as often, whichever it is; an only child nearly as often:
+    Of two children either is accepted as often, and less often than an only child:
 
-    >>> plan = plan_tree_by_count([[0.6, 0.0], [0.4, 0.4]], 4)
+    >>> plan = plan_tree_by_count([[0.5, 0.0], [0.4, 0.4]], 4)
     >>> plan.tree.parents, round(plan.expected_tokens, 12)
-    ((-1, 0, 0, 1, 2), 2.28)
+    ((-1, 0, 0, 1, 2), 2.2)
     """
     acceptance = _read_acceptance(acceptance_by_count)
     budget = check_whole("node_budget", node_budget, 1, MAX_NODES)

@@ -251,7 +251,7 @@ def plan_tree(
     from mdsd.studies.planning.plan_table import plan_report
     from mdsd.studies.planning.plots import plan_figure
     from mdsd.studies.planning.recorded import recorded_trees
-    from mdsd.studies.planning.search import SearchedTree, searched_tree
+    from mdsd.studies.planning.search import SearchedTree, optimal_starts, searched_tree
     from mdsd.studies.planning.trees import PlanLimits, PlannedTree, planned_tree
 
     check_files(output, plot)
@@ -270,9 +270,11 @@ def plan_tree(
         with progress_bar("positions") as progress:
             measured = rates.measured_acceptance(source, settings, progress)
         if settings.searches:
+            with progress_bar("positions for starts") as progress:
+                starts = optimal_starts(source, settings, limits, progress)
             trees = recorded_trees(source, settings)
             with progress_bar("shapes") as progress:
-                found = searched_tree(trees, measured, limits, settings, progress)
+                found = searched_tree(trees, measured, limits, settings, progress, starts=starts)
         else:
             found = planned_tree(measured, limits)
 

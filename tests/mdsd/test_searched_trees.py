@@ -9,7 +9,7 @@ import pytest
 
 import mdsd
 from mdsd import datasets
-from mdsd.analysis import expected_tree_tokens
+from mdsd.analysis import expected_tree_tokens, plan_tree_by_count
 from mdsd.decoding import TableModel
 from mdsd.decoding.verification import step_verification
 from mdsd.drafts import read_kind
@@ -17,7 +17,12 @@ from mdsd.studies.output import picture
 from mdsd.studies.planning.acceptance import measured_acceptance, measuring_settings
 from mdsd.studies.planning.plots import plan_figure
 from mdsd.studies.planning.recorded import RecordedTrees, recorded_trees
-from mdsd.studies.planning.search import SearchedTree, _neighbours, searched_tree
+from mdsd.studies.planning.search import (
+    SearchedTree,
+    _neighbours,
+    optimal_starts,
+    searched_tree,
+)
 from mdsd.studies.planning.trees import PlanLimits
 from mdsd.testing import accepted_law
 from mdsd.trees import TreeShape
@@ -240,6 +245,43 @@ def test_the_best_of_all_trees_is_found(tmp_path, draft, verifier):
     assert min(values.values()) < max(values.values()) - 0.1
     error = found.plan.stderr
     assert abs(found.plan.expected_tokens - 1.0 - values[found.plan.tree]) <= 5.0 * error
+
+
+def test_starts_planned_for_optimal(tmp_path):
+    np.savez(tmp_path / "data.npz", target_probs=P, draft_probs=Q)
+    data = datasets.open_source(tmp_path / "data.npz")
+    settings = measuring_settings(data, verifier="layers", ranks=3)
+    table = measured_acceptance(data, measuring_settings(data, verifier="optimal", ranks=3)).by_rank
+    seen: list[tuple[int, int]] = []
+    found = optimal_starts(data, settings, PlanLimits(9), lambda *step: seen.append(step))
+    assert found[0] == plan_tree_by_count(table, 9).tree
+    assert [shape.depth for shape in found] == sorted({shape.depth for shape in found})[::-1]
+    for shape in found[1:]:
+        assert shape == plan_tree_by_count(table, 9, max_depth=shape.depth).tree
+    assert seen[-1] == (3, 3)
+    limited = optimal_starts(data, settings, PlanLimits(9, max_depth=2, max_branching=2))
+    assert limited == (plan_tree_by_count(table, 9, max_depth=2, max_branching=2).tree,)
+
+
+def test_given_starts_are_looked_at(tmp_path, monkeypatch):
+    """Whose tree is best, where no others are looked at; a worse one is not taken."""
+    chain, broad = TreeShape.chain(4), TreeShape.from_branching([2, 1])
+    monkeypatch.setattr("mdsd.studies.planning.search._MOST_SHAPES", 0)
+    np.savez(tmp_path / "data.npz", target_probs=P, draft_probs=Q)
+    data = datasets.open_source(tmp_path / "data.npz")
+    settings = measuring_settings(data, verifier="layers", ranks=3, trees=64)
+    acceptance = measured_acceptance(data, settings)
+    for first, given in ((chain, broad), (broad, chain)):
+        monkeypatch.setattr(
+            "mdsd.studies.planning.search._starts", lambda rates, _, f=first: iter([(f, rates)])
+        )
+        found = searched_tree(
+            recorded_trees(data, settings), acceptance, PlanLimits(4), settings, starts=[given]
+        )
+        assert found.plan.tree == broad
+        assert found.start.tree == first
+        assert found.shapes == 2
+        assert (found.gain > 0.0) == (first == chain)
 
 
 def test_a_search_depends_on_the_seed_and_on_nothing_else(tmp_path):

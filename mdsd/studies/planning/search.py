@@ -8,29 +8,38 @@ the search goes from the best of several starts to neighbours until none is bett
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray
-from mdsd.analysis import plan_tree
+from mdsd.analysis import plan_tree, plan_tree_by_count
 from mdsd.analysis._simulation import mean_and_stderr
+from mdsd.datasets import Source
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.verification import step_verification
 from mdsd.studies.cases import Progress
-from mdsd.studies.planning.acceptance import MeasuringSettings, RankAcceptance
+from mdsd.studies.planning.acceptance import (
+    MeasuringSettings,
+    RankAcceptance,
+    measured_acceptance,
+)
 from mdsd.studies.planning.recorded import RecordedTrees
 from mdsd.studies.planning.trees import NodeRow, PlanLimits
 from mdsd.trees import TreeShape
+from mdsd.verifiers import OptimalVerifier
 
 _MOST_SHAPES = 200
 """Neighbours that are looked at, all rounds of a search together."""
 
 _FIRST_TREES = 16
 """Trees on which a shape is looked at first; those of the next looks are twice as many each."""
+
+_SAMPLED_POSITIONS = 32
+"""First positions at which `optimal` is measured for starts: they need not be the best."""
 
 _FLATTENED = (1.0, 0.75, 0.5, 0.25)
 """Powers of acceptances, at an equal sum, whose best trees are starts: ever broader ones."""
@@ -110,6 +119,42 @@ class SearchedTree:
         }
 
 
+def optimal_starts(
+    source: Source,
+    settings: MeasuringSettings,
+    limits: PlanLimits,
+    progress: Progress | None = None,
+) -> tuple[TreeShape, ...]:
+    """Plan the best trees for `optimal`, at ever smaller depths, for a search to start from.
+
+    Parameters
+    ----------
+    source : Source
+    settings : MeasuringSettings
+    limits : PlanLimits
+    progress : callable, optional
+        Called with (positions done, all positions): the first ones only, as the acceptance of many
+        drafts takes long to measure and a start need not be the best.
+
+    Returns
+    -------
+    tuple of TreeShape
+    """
+    positions = min(settings.study.positions, _SAMPLED_POSITIONS)
+    study = replace(settings.study, asked=replace(settings.study.asked, positions=positions))
+    sampled = replace(settings, verifier=OptimalVerifier.name, study=study)
+    table = measured_acceptance(source, sampled, progress).by_rank
+    found = []
+    depth = limits.max_depth
+    while depth is None or depth >= 1:
+        shape = plan_tree_by_count(
+            table, limits.budget, max_depth=depth, max_branching=limits.max_branching
+        ).tree
+        found.append(shape)
+        depth = _shallower(shape)
+    return tuple(found)
+
+
 def searched_tree(
     trees: RecordedTrees,
     acceptance: RankAcceptance,
@@ -131,7 +176,7 @@ def searched_tree(
     progress : callable, optional
         Called with (shapes looked at, most shapes).
     starts : sequence of TreeShape, optional
-        More of them.
+        More of them, as `optimal_starts` gives.
 
     Returns
     -------
@@ -152,7 +197,7 @@ def searched_tree(
     for shape in starts:
         planned.setdefault(shape, rates)
     total = len(planned) + _MOST_SHAPES
-    shapes = 0
+    shapes = 1
 
     def look() -> None:
         nonlocal shapes
@@ -172,7 +217,7 @@ def searched_tree(
     while searching:
         searching = False
         for shape in _neighbours(best, weights, limits):
-            if shapes >= total - 1:
+            if shapes >= total:
                 break
             if shape in seen:
                 continue
@@ -243,9 +288,7 @@ def _starts(rates: FloatArray, limits: PlanLimits) -> Iterator[tuple[TreeShape, 
         while depth is None or depth >= 1:
             shape = plan_tree(flat, limits.budget, max_depth=depth).tree
             yield shape, flat
-            if shape.depth <= 2 or shape.branching == (1,) * shape.depth:
-                break
-            depth = shape.depth - (1 if shape.depth <= 4 else shape.depth // 4)
+            depth = _shallower(shape)
     for count in range(2, len(rates) + 1):
         levels: list[int] = []
         while limits.max_depth is None or len(levels) < limits.max_depth:
@@ -254,6 +297,13 @@ def _starts(rates: FloatArray, limits: PlanLimits) -> Iterator[tuple[TreeShape, 
             levels.append(count)
         if levels:
             yield TreeShape.from_branching(levels), rates
+
+
+def _shallower(shape: TreeShape) -> int:
+    """Depth at which to plan next; 0 where that is hardly worth it."""
+    if shape.depth <= 2:
+        return 0
+    return shape.depth - (1 if shape.depth <= 4 else shape.depth // 4)
 
 
 def _neighbours(shape: TreeShape, rates: FloatArray, limits: PlanLimits) -> list[TreeShape]:
