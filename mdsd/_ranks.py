@@ -9,7 +9,7 @@ from mdsd._arguments import read_numbers, row_name
 from mdsd._typing import FloatArray
 from mdsd.errors import InvalidArgumentError
 
-_RANK_SLACK = 1e-9
+RANK_SLACK = 1e-9
 """How far above 1 rounding may take the sum of the acceptances of one node's children."""
 
 
@@ -39,7 +39,7 @@ probability of each child to be the accepted one, not that of its test once the 
         values, name, lambda shape: len(shape) in (1, 2) and 0 not in shape, "(R,) or (D, R)"
     )
     sums = np.atleast_1d(rates.sum(axis=-1))
-    over = sums > 1.0 + _RANK_SLACK
+    over = sums > 1.0 + RANK_SLACK
     if over.any():
         row = int(np.argmax(over))
         raise InvalidArgumentError(

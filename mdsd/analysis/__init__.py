@@ -3,9 +3,9 @@
 How many rejections to expect (`expected_rejections`, `simulate_rejections`), what a batch of draft
 sequences saves (`batch_improvement`), which acceptance functions are unbiased and what they lose
 (`assess_acceptance`), what bias buys (`pareto_front`), how many tokens a step yields and whether it
-pays (`expected_tokens`, `speedup`), which tree to draft (`plan_tree`), and the most that any
-verifier could accept of one (`tree_bound`). Theory and simulation stand side by side; each theory
-function is exact.
+pays (`expected_tokens`, `speedup`), which tree to draft (`plan_tree`, `plan_tree_by_count`), and the
+most that any verifier could accept of one (`tree_bound`). Theory and simulation stand side by side;
+each theory function is exact.
 
 Rejections, batches and bias follow Yin et al., "A Theoretical Perspective for Speculative Decoding
 Algorithm". There q is the target and p the draft; here p is the target and q the draft.
@@ -26,6 +26,7 @@ from mdsd.analysis.bias import (
     simulate_pareto_front,
 )
 from mdsd.analysis.planning import TreePlan, plan_tree
+from mdsd.analysis.planning_by_count import plan_tree_by_count
 from mdsd.analysis.rejections import (
     acceleration,
     expected_rejections,
@@ -84,6 +85,7 @@ __all__ = [
     "over_acceptance",
     "pareto_front",
     "plan_tree",
+    "plan_tree_by_count",
     "rejection_probs",
     "simulate_batch_rejections",
     "simulate_chain_pareto_front",

@@ -241,20 +241,24 @@ def plan_tree(
 ) -> None:
     """Find the draft tree with the most expected tokens for a number of nodes.
 
-    Without --acceptance it is measured: how often rrs accepts each of several drafts, over the
-    positions of DATA, the name of an embedded data set (smollm2 if left out), an .npz file or a
-    folder that `mdsd capture` wrote.
+    Without --acceptance it is measured: how often a verifier accepts each of several drafts, over
+    the positions of DATA, the name of an embedded data set (smollm2 if left out), an .npz file or a
+    folder that `mdsd capture` wrote. For block, layers and traversal, which verify whole paths, the
+    tree is searched for, on trees drawn from these positions.
     """
     from mdsd.datasets import open_source
     from mdsd.studies.planning import acceptance as rates
     from mdsd.studies.planning.plan_table import plan_report
     from mdsd.studies.planning.plots import plan_figure
-    from mdsd.studies.planning.trees import PlanLimits, planned_tree
+    from mdsd.studies.planning.recorded import recorded_trees
+    from mdsd.studies.planning.search import SearchedTree, optimal_starts, searched_tree
+    from mdsd.studies.planning.trees import PlanLimits, PlannedTree, planned_tree
 
     check_files(output, plot)
     limits = PlanLimits(budget=budget, max_depth=max_depth, max_branching=max_branching)
     described = dict(vars(limits))
     measuring = renamed(given, plural=())
+    found: PlannedTree | SearchedTree
     if acceptance is not None:
         rates.refuse_measuring(data, measuring)
         found = planned_tree(rates.given_acceptance(acceptance), limits)
@@ -265,7 +269,14 @@ def plan_tree(
         described |= {"data": source.name, **settings.describe()}
         with progress_bar("positions") as progress:
             measured = rates.measured_acceptance(source, settings, progress)
-        found = planned_tree(measured, limits)
+        if settings.searches:
+            with progress_bar("positions for starts") as progress:
+                starts = optimal_starts(source, settings, limits, progress)
+            trees = recorded_trees(source, settings)
+            with progress_bar("shapes") as progress:
+                found = searched_tree(trees, measured, limits, settings, progress, starts=starts)
+        else:
+            found = planned_tree(measured, limits)
 
     picture = drawn(plot, lambda: plan_figure(found))
     lay_out = partial(plan_report, found)

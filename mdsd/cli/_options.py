@@ -210,7 +210,13 @@ PLANNING = (
         "--draft", metavar="NAME", help="Draft distribution.  [default: without_replacement]"
     ),
     click.option("--draft-model", metavar="NAME", help="Draft model.  [default: the first]"),
+    click.option(
+        "--verifier",
+        metavar="NAME",
+        help="Verifier to plan for, block, layers or traversal.  [default: rrs]",
+    ),
     _number("--ranks", "Ranks to measure.  [default: 8]"),
+    _number("--trees", "Trees to compare shapes on, for verifiers of paths.  [default: 256]"),
     *_filters(shown=False),
     _POSITIONS,
     _number("--seed", "Seed of the measurement.  [default: 0]"),

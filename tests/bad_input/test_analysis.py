@@ -144,6 +144,16 @@ def analysis_rows() -> Iterator[list[Row]]:
         "other_depth": ([[0.5, 0.5]], "(1, 2)", "(N, 3)"),
     }
     rejection_laws: Values = {**PROBS, **lengths}
+    counts: Values = {
+        "none": (None, "object"),
+        "list": ([0.5], "(1,)", "(R, R)"),
+        "oblong": ([[0.5, 0.0]], "(1, 2)", "(R, R)"),
+        "empty": ([[]], "(1, 0)"),
+        "negative": ([[0.5, 0.0], [-0.1, 0.4]], "-0.1"),
+        "nan": ([[NAN]], "nan"),
+        "rank_that_is_not_there": ([[0.5, 0.1], [0.4, 0.3]], "row 0", "0.1", "rank 1"),
+        "above_one": ([[0.5, 0.0], [0.7, 0.4]], "row 1", "1.1"),
+    }
     nodes: Values = {**COUNTS, "too_many": (100_001, "100001", "100000")}
 
     wrong_law = InvalidDistributionError
@@ -169,6 +179,7 @@ def analysis_rows() -> Iterator[list[Row]]:
         "acceptance_by_depth": (refused, {**rates, "matrix": ([[0.5]], "(1, 1)")}),
         "acceptance": (refused, {**costs, "above_one": (1.5, "1.5")}),
         "acceptance_by_rank": (refused, ranks),
+        "acceptance_by_count": (refused, counts),
         "acceptance_by_num_drafts": (refused, by_num_drafts),
         "accepted": (refused, accepted),
         "depth": (refused, COUNTS),
@@ -203,6 +214,7 @@ def analysis_rows() -> Iterator[list[Row]]:
         "acceptance": 0.5,
         "depth": 3,
         "acceptance_by_rank": [0.5, 0.2, 0.1],
+        "acceptance_by_count": [[0.5, 0.0], [0.4, 0.3]],
         "acceptance_by_num_drafts": [0.5, 0.6],
         "accepted": [0, 3, 1],
         "tree": [2, 1],

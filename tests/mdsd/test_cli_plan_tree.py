@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 import mdsd
-from mdsd.analysis import plan_tree
+from mdsd.analysis import plan_tree, plan_tree_by_count
 
 from .. import commands
 from ..commands import assert_refused
@@ -100,6 +100,46 @@ def test_acceptance_by_depth_comes_in_a_file(folder):
     assert "rank and depth, 2 ranks at 2 depths, from rates.csv" in text
 
 
+def test_a_plan_for_a_verifier_by_count(folder):
+    save_data()
+    report = report_of("data.npz --verifier optimal --ranks 3 --budget 6 --draft with_replacement")
+    assert report["settings"]["verifier"] == "optimal"
+    assert "trees" not in report["settings"]
+    table = report["acceptance_by_count"]
+    assert np.triu(table, 1).tolist() == np.zeros((3, 3)).tolist()
+    plan = plan_tree_by_count(table, 6)
+    assert report["parents"] == list(plan.tree.parents)
+    assert report["expected_tokens"] == plan.expected_tokens
+    assert [list(row) for row in report["rows"]] == [KEYS] * plan.tree.num_nodes
+    (folder / "measured.json").write_text(json.dumps(report))
+    assert_refused(call("--acceptance measured.json"), "measured.json", "no 'acceptance_by_rank'")
+
+
+@pytest.mark.parametrize("verifier", ["layers", "block", "traversal"])
+def test_a_tree_is_searched_for_a_verifier_of_paths(verifier):
+    save_data()
+    arguments = f"data.npz --verifier {verifier} --ranks 2 --budget 4 --trees 20 --seed 3"
+    report = report_of(arguments)
+    assert report == report_of(arguments)
+    assert report["settings"]["verifier"] == verifier
+    assert report["settings"]["trees"] == 20
+    assert [list(row) for row in report["rows"]] == [KEYS] * (len(report["parents"]) - 1)
+    assert report["expected_tokens"] == pytest.approx(1.0 + sum(report["accepted_by_depth"]))
+    text = " ".join(call(arguments).stdout.split())
+    assert f"expected tokens for a call of the target with {verifier}" in text
+    assert "20 trees drawn from recorded positions" in text
+
+
+def test_a_search_where_nothing_is_accepted():
+    np.savez("data.npz", target_probs=[[1.0, 0.0, 0.0]], draft_probs=[[0.0, 0.5, 0.5]])
+    report = report_of("data.npz --verifier layers --ranks 2 --budget 3 --trees 4")
+    assert report["expected_tokens"] == 1.0
+    assert report["gain"] == 0.0
+    assert report["parents"] == [-1]
+    text = call("data.npz --verifier block --ranks 2 --budget 3 --trees 4").stdout
+    assert "1.0000 ± 0.0000 expected tokens" in text
+
+
 def test_files(folder):
     result = call("--acceptance 0.5,0.25 --budget 4 --output tree.csv --plot tree.png")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -151,6 +191,12 @@ def test_a_tree_of_nothing():
         ("--acceptance 0.5 --output tree.txt", ["tree.txt", ".csv or .json or .parquet"]),
         ("--acceptance 0.5 --plot tree.gif", ["tree.gif", ".png or .svg or .pdf"]),
         ("--acceptance 0.5 --output tree.csv --plot gone/tree.png", ["gone/tree.png"]),
+        ("--acceptance 0.5 --verifier layers", ["acceptance and verifier"]),
+        ("--acceptance 0.5 --trees 9", ["acceptance and trees"]),
+        ("--verifier layrs", ["verifier is 'layrs'", "did you mean 'layers'"]),
+        ("--verifier single", ["verifier 'single' does not support", "num_drafts=2"]),
+        ("--verifier optimal --trees 9", ["trees is 9", "verifier is 'optimal'"]),
+        ("--verifier layers --trees 1", ["trees is 1"]),
         ("--ranks 0", ["ranks is 0"]),
         ("--draft greedy", ["greedy"]),
         ("--draft-model dorp2", ["did you mean 'drop2'"]),

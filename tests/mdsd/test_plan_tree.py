@@ -13,10 +13,12 @@ import mdsd
 from mdsd import datasets
 from mdsd.analysis import expected_tree_tokens, plan_tree
 from mdsd.decoding import TableModel, TreeShape, generate
-from mdsd.errors import InvalidArgumentError
+from mdsd.drafts import read_kind
+from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.studies.output import picture
 from mdsd.studies.planning.acceptance import (
     RankAcceptance,
+    accepted_by_rank,
     given_acceptance,
     measured_acceptance,
     measuring_settings,
@@ -246,6 +248,91 @@ def test_measuring_depends_on_the_seed_and_on_nothing_else(tmp_path):
     assert measure(ranks=3, seed=1) == measure(ranks=3, seed=1) != measure(ranks=3, seed=2)
 
 
+# --- acceptance by the number of siblings --------------------------------------------------------
+
+
+def exact_by_count(verifier: str, draft: str, ranks: int) -> np.ndarray:
+    """Acceptance of each rank by the number of drafts: mean over all drafts and positions."""
+    found = np.zeros((ranks, ranks))
+    for p, q in zip(LAWS["target_probs"], LAWS["draft_probs"], strict=True):
+        for n in range(1, ranks + 1):
+            law = read_kind(draft).make_at_most(np.array(q), n)
+            rule = mdsd.get_verifier(verifier)
+            plan = (rule if rule.supports(law) else mdsd.get_verifier("naive")).plan(p, law)
+            for ids in np.ndindex(*(4,) * law.num_drafts):
+                if prob := law.prob(list(ids)):
+                    emitted = plan.output_law(list(ids))
+                    for token in set(ids):
+                        found[n - 1, ids.index(token)] += (
+                            prob * emitted[token] / len(LAWS["draft_probs"])
+                        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("verifier", "draft"),
+    [
+        ("optimal", "with_replacement"),
+        ("optimal", "without_replacement"),
+        ("kseq", "with_replacement"),
+        ("naive", "without_replacement"),
+    ],
+)
+def test_measured_acceptance_is_that_of_each_rank_and_count(tmp_path, verifier, draft):
+    """Six scores of means of 192 draws, of numbers in [0, 1]: all below 5."""
+    data = small_data(tmp_path)
+    settings = measuring_settings(data, verifier=verifier, draft=draft, ranks=3, seed=4)
+    found = measured_acceptance(data, settings)
+    exact = exact_by_count(verifier, draft, 3)
+    assert found.by_count
+    assert found.stderr.shape == (3, 3)
+    error = 0.5 / math.sqrt(3 * 64)
+    assert (np.abs(found.by_rank - exact) <= 5.0 * error).all()
+    assert np.abs(found.by_rank - exact).mean() <= error
+    # Other ranks are noticed, and other counts where they matter.
+    assert (np.abs(found.by_rank - np.roll(exact, 1, axis=1)) > 5.0 * error).any()
+    if verifier == "optimal":
+        assert found.by_rank[0, 0] - found.by_rank[1, 0] > 0.09
+    assert found.source.startswith(f"{verifier} on ")
+
+
+def test_of_a_token_drafted_twice_the_first_has_it_all():
+    p, q = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
+    plan = mdsd.get_verifier("optimal").plan(p, mdsd.WithReplacement(q, 3))
+    ids = np.array([[0, 1, 2], [1, 1, 0], [2, 2, 2], [0, 2, 0]])
+    found = accepted_by_rank(plan, ids)
+    law = plan.output_law(ids)
+    for row in range(len(ids)):
+        tokens = set(ids[row].tolist())
+        assert found[row].sum() == pytest.approx(sum(law[row, token] for token in tokens))
+    assert (found[[1, 2, 2, 3], [1, 1, 2, 2]] == 0.0).all()
+    assert (found[[0, 2, 3], 0] > 0.0).all()
+
+
+def test_rows_of_a_plan_by_count():
+    table = np.array([[0.5, 0.0], [0.4, 0.4]])
+    found = planned_tree(RankAcceptance(table, None, "given", by_count=True), PlanLimits(budget=4))
+    assert [(row.parent, row.rank, row.acceptance) for row in found.rows] == [
+        (0, 0, 0.4),
+        (0, 1, 0.4),
+        (1, 0, 0.5),
+        (2, 0, 0.5),
+    ]
+    total = 1.0 + math.fsum(row.probability for row in found.rows)
+    assert total == pytest.approx(found.plan.expected_tokens, abs=1e-12)
+    assert found.summary["acceptance_by_count"] == table.tolist()
+    assert "acceptance_by_rank" not in found.summary
+
+
+def test_report_of_a_plan_by_count(capsys):
+    table = np.array([[0.5, 0.0], [0.4, 0.4]])
+    acceptance = RankAcceptance(table, None, "given", by_count=True)
+    print_report(plan_report(planned_tree(acceptance, PlanLimits(budget=4))))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "rank and number of siblings, up to 2, from given" in shown
+    assert "taken to depend on the rank and the number of siblings" in shown
+
+
 def test_one_position_has_no_standard_error(tmp_path):
     data = small_data(tmp_path)
     seen: list[tuple[int, int]] = []
@@ -267,11 +354,27 @@ def test_one_position_has_no_standard_error(tmp_path):
         ("top_p", 0.0, "top_p"),
         ("positions", 0, "positions is 0"),
         ("seed", -1, "seed is -1"),
+        ("verifier", "optimum", "did you mean 'optimal'"),
+        ("verifier", 3, "verifier is 3"),
+        ("verifier", "biased", "verifier is 'biased'"),
+        ("trees", 0, "trees is 0"),
+        ("trees", 1, "trees is 1"),
+        ("trees", 1.5, "trees is 1.5"),
+        ("trees", 8, "trees is 8, which is for block, layers, traversal"),
     ],
 )
 def test_bad_measurements(tmp_path, option, value, words):
     with pytest.raises(InvalidArgumentError, match=words):
         measuring_settings(small_data(tmp_path), **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("verifier", "draft"),
+    [("single", "with_replacement"), ("kseq", "without_replacement"), ("greedy", "hybrid:1")],
+)
+def test_verifiers_that_do_not_take_the_drafts(tmp_path, verifier, draft):
+    with pytest.raises(UnsupportedError, match=f"verifier '{verifier}' does not support"):
+        measuring_settings(small_data(tmp_path), verifier=verifier, draft=draft)
 
 
 # --- text and picture ----------------------------------------------------------------------------
@@ -334,6 +437,12 @@ def test_picture(rates, budget):
     assert len(axis.collections[0].get_offsets()) == len(found.plan.tree.parents)
     assert f"{found.plan.expected_tokens:.3f} expected tokens" in figure.get_suptitle()
     assert picture(".png", figure).startswith(b"\x89PNG")
+
+
+def test_a_node_that_is_never_accepted_is_drawn():
+    found = planned([0.0, 0.5], budget=4)
+    assert [row.probability for row in found.rows] == [0.0, 0.5, 0.0, 0.25]
+    assert picture(".png", plan_figure(found)).startswith(b"\x89PNG")
 
 
 def test_a_large_tree_is_drawn_without_ranks():

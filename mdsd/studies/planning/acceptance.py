@@ -6,25 +6,31 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 
-from mdsd._arguments import check_whole, shown
+from mdsd._arguments import check_name, check_whole, shown
 from mdsd._frozen import FrozenArrays
-from mdsd._typing import FloatArray
+from mdsd._typing import FloatArray, IntArray
 from mdsd.datasets import Source
+from mdsd.decoding.verification import PATH_VERIFICATIONS, step_verification
 from mdsd.drafts import Draft, WithoutReplacement, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
 from mdsd.studies.cases import Case, Progress, Steps
-from mdsd.studies.study_settings import StudySettings, compare_settings
+from mdsd.studies.study_settings import StudySettings, compare_settings, search_tolerance
 from mdsd.studies.values import FilteredBlock, study_blocks
-from mdsd.verifiers import RRSVerifier
+from mdsd.verifiers import NaiveVerifier, RRSVerifier, Verifier, get_verifier, verifier_names
+from mdsd.verifiers.base import Plan
 
 _DRAWS = 256
 """Drafts verified at each position: far less noise than between positions."""
+
+_DRAWS_BY_LAW = 64
+"""The same where the law given the drafts is averaged, which has less noise."""
 
 _MOST_RANKS = 64
 """Ranks worth measuring: later ones are accepted less often than the noise."""
@@ -39,17 +45,46 @@ class RankAcceptance(FrozenArrays):
 
     Attributes
     ----------
-    by_rank : ndarray of float64, shape (R,) or (D, R)
-        By rank, the order in which the children are tried; or by depth and rank.
-    stderr : ndarray of float64, shape (R,), or None
+    by_rank : ndarray of float64, shape (R,), (D, R) or (R, R)
+        By rank, the order in which the children are tried; or by depth and rank; or, with
+        `by_count`, row n - 1 is for nodes with n children.
+    stderr : ndarray of float64, shape (R,) or (R, R), or None
         Standard error over positions; None if it was not measured, or at one position only.
     source : str
         Where the numbers come from.
+    by_count : bool, default False
+        Whether acceptances depend on the number of siblings.
     """
 
     by_rank: FloatArray
     stderr: FloatArray | None
     source: str
+    by_count: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name of the numbers in a report; only those by rank can be given again."""
+        return "acceptance_by_count" if self.by_count else _KEY
+
+    def of_child(self, depth: int, siblings: int, rank: int) -> float:
+        """Give the acceptance of one child.
+
+        Parameters
+        ----------
+        depth : int
+            1 for the root's children.
+        siblings : int
+            Children of its parent, itself included.
+        rank : int
+
+        Examples
+        --------
+        >>> given_acceptance("0.6, 0.2").of_child(3, 2, 1)
+        0.2
+        """
+        if self.by_rank.ndim == 1:
+            return float(self.by_rank[rank])
+        return float(self.by_rank[(siblings if self.by_count else depth) - 1, rank])
 
 
 # --- given ---------------------------------------------------------------------------------------
@@ -177,10 +212,20 @@ class MeasuringSettings:
         R, the most children of a node.
     study : StudySettings
         Data and filters; a single case.
+    verifier : str, default "rrs"
+    trees : int, default 256
+        Trees on which shapes are compared where paths are verified.
     """
 
     ranks: int
     study: StudySettings
+    verifier: str = RRSVerifier.name
+    trees: int = 256
+
+    @property
+    def searches(self) -> bool:
+        """Whether whole paths are verified, so that a tree is no sum over its nodes."""
+        return self.verifier in PATH_VERIFICATIONS
 
     @property
     def case(self) -> Case:
@@ -194,8 +239,9 @@ class MeasuringSettings:
             "positions": self.study.positions,
             "draft_model": self.case.draft_models[0],
             "draft": self.case.kind.label,
-            "verifier": RRSVerifier.name,
+            "verifier": self.verifier,
             "ranks": self.ranks,
+            **({"trees": self.trees} if self.searches else {}),
             **self.case.filters.columns,
             "seed": self.study.seed,
         }
@@ -205,7 +251,9 @@ def measuring_settings(
     source: Source,
     *,
     draft: Draft = WithoutReplacement.name,
+    verifier: str = RRSVerifier.name,
     ranks: int = 8,
+    trees: int | None = None,
     draft_model: str | None = None,
     positions: int | None = None,
     seed: int = 0,
@@ -218,7 +266,11 @@ def measuring_settings(
     source : Source
     draft : str or DraftKind, default "without_replacement"
         A kind whose tokens are drawn one after another from one draft model.
+    verifier : str, default "rrs"
+        A verifier, or one of whole paths, as a decoder takes it.
     ranks : int, default 8
+    trees : int, optional
+        Trees on which shapes are compared where paths are verified; 256 if None.
     draft_model : str, optional
         The first of the data if None.
     positions : int, optional
@@ -235,13 +287,25 @@ def measuring_settings(
     ------
     InvalidArgumentError
         If an option is out of range, or a name is not known.
+    UnsupportedError
+        If the verifier does not take so many of these drafts.
     """
+    check_name("verifier", verifier, (*verifier_names(), *PATH_VERIFICATIONS))
+    most = check_whole("ranks", ranks, 1, _MOST_RANKS)
+    if trees is not None:
+        check_whole("trees", trees, 2)
+        if verifier not in PATH_VERIFICATIONS:
+            raise InvalidArgumentError(
+                f"trees is {trees}, which is for {', '.join(PATH_VERIFICATIONS)}; "
+                f"verifier is {verifier!r}"
+            )
     kind = read_kind(draft)
     if kind.one_model_each or not kind.draft_type.successive:
         raise InvalidArgumentError(
             f"draft is {kind}; expected one whose tokens are drawn one after another from one "
             "draft model, as with_replacement and without_replacement"
         )
+    step_verification(verifier).check(kind.example(n, n + 1) for n in range(1, most + 1))
     chosen: dict[str, Any] = dict(filters)
     study = compare_settings(
         source,
@@ -254,13 +318,13 @@ def measuring_settings(
         seed=seed,
         **chosen,
     )
-    return MeasuringSettings(check_whole("ranks", ranks, 1, _MOST_RANKS), study)
+    return MeasuringSettings(most, study, verifier, 256 if trees is None else trees)
 
 
 def measured_acceptance(
     source: Source, settings: MeasuringSettings, progress: Progress | None = None
 ) -> RankAcceptance:
-    """Measure acceptance by rank: how often recursive rejection takes each of R drafts.
+    """Measure acceptance by rank: how often a verifier takes each of R drafts.
 
     Parameters
     ----------
@@ -272,9 +336,17 @@ def measured_acceptance(
     Returns
     -------
     RankAcceptance
-        Mean over positions. The drafts of a node are tried in turn, so the acceptance of a rank
-        does not depend on how many come after it, as planning a tree takes for granted. Where fewer
+        Mean over positions. Recursive rejection tries the drafts of a node in turn, so that the
+        acceptance of a rank does not depend on how many come after it: by rank. For verifiers of
+        paths it is measured, too, as a search starts from it. The acceptance of any other verifier
+        may depend on the number of drafts, and is measured for each up to R: by count. Where fewer
         than R tokens can be drawn, as many as there are.
+
+    Notes
+    -----
+    At each position drafts are drawn 256 times, and it is counted what recursive rejection takes of
+    them. For other verifiers the law of the emitted token given the drafts is averaged over 64
+    draws, which leaves the scatter of the drafts alone.
 
     Examples
     --------
@@ -283,21 +355,35 @@ def measured_acceptance(
     >>> found = measured_acceptance(data, measuring_settings(data, ranks=3, positions=4))
     >>> found.by_rank.shape, bool(found.by_rank[0] > found.by_rank[1])
     ((3,), True)
+    >>> settings = measuring_settings(data, verifier="optimal", ranks=2, positions=4)
+    >>> measured_acceptance(data, settings).by_rank.shape
+    (2, 2)
     """
     case, (model,) = settings.case, settings.case.draft_models
+    # Verifiers of paths have no acceptance of their own: searches start from that of rejection.
+    verifier = RRSVerifier.name if settings.searches else settings.verifier
+    by_count = verifier != RRSVerifier.name
     step = Steps(settings.study.positions, progress)
     shares = []
     for start, stop in study_blocks(source, settings.study.positions):
         block = FilteredBlock(source.read(start, stop), case.filters)
-        for position, pair in enumerate(zip(block.target, block.draft(model), strict=True), start):
-            shares.append(_shares(settings, position, *pair))
+        for position, (target_probs, draft_probs) in enumerate(
+            zip(block.target, block.draft(model), strict=True), start
+        ):
+            if case.kind.draft_type.declared:
+                # Tokens that no side has change nothing but the size.
+                live = (target_probs > 0.0) | (draft_probs > 0.0)
+                target_probs, draft_probs = target_probs[live], draft_probs[live]
+            of = _shares_by_count if by_count else _shares
+            shares.append(of(settings, position, target_probs, draft_probs))
             step()
     found, count = np.array(shares), len(shares)
     return RankAcceptance(
         found.mean(axis=0),
         found.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else None,
-        f"rrs on {source.name}, {model}, {case.kind}, {', '.join(case.filters.words)}, "
-        f"seed {settings.study.seed}, {count} positions",
+        f"{verifier} on {source.name}, {model}, {case.kind}, "
+        f"{', '.join(case.filters.words)}, seed {settings.study.seed}, {count} positions",
+        by_count,
     )
 
 
@@ -305,12 +391,59 @@ def _shares(
     settings: MeasuringSettings, position: int, target_probs: FloatArray, draft_probs: FloatArray
 ) -> FloatArray:
     """Share of the draws at a position that accept each rank."""
-    kind = settings.case.kind
-    if kind.draft_type.declared:  # tokens that no side has change nothing but the size
-        live = (target_probs > 0.0) | (draft_probs > 0.0)
-        target_probs, draft_probs = target_probs[live], draft_probs[live]
-    draft = kind.make_at_most(draft_probs, settings.ranks)
+    draft = settings.case.kind.make_at_most(draft_probs, settings.ranks)
     rng = np.random.default_rng(np.random.SeedSequence(settings.study.seed, spawn_key=(position,)))
     plan = RRSVerifier().plan(target_probs, draft)
     found = plan.verify_many(draft.sample(rng, _DRAWS), rng).accept_index
     return np.bincount(found[found >= 0], minlength=settings.ranks) / _DRAWS
+
+
+def _shares_by_count(
+    settings: MeasuringSettings, position: int, target_probs: FloatArray, draft_probs: FloatArray
+) -> FloatArray:
+    """Chance of each rank to be accepted at a position, by the number of drafts."""
+    found = np.zeros((settings.ranks, settings.ranks))
+    for n in range(1, settings.ranks + 1):
+        draft = settings.case.kind.make_at_most(draft_probs, n)
+        seed = np.random.SeedSequence(settings.study.seed, spawn_key=(position, n))
+        verifier = _verifier(settings.verifier, len(target_probs))
+        if not verifier.supports(draft):  # of fewer tokens, as in a decoder
+            verifier = NaiveVerifier()
+        ids = draft.sample(np.random.default_rng(seed), _DRAWS_BY_LAW)
+        accepted = accepted_by_rank(verifier.plan(target_probs, draft), ids)
+        found[n - 1, : accepted.shape[1]] = accepted.mean(axis=0)
+    return found
+
+
+def _verifier(name: str, vocab_size: int) -> Verifier:
+    taken = signature(type(get_verifier(name))).parameters
+    if "tolerance" not in taken:
+        return get_verifier(name)
+    return get_verifier(name, tolerance=search_tolerance(vocab_size))
+
+
+def accepted_by_rank(plan: Plan, draft_token_ids: IntArray) -> FloatArray:
+    """Give the chance of each draft to be the one accepted, given all drafts.
+
+    Parameters
+    ----------
+    plan : Plan
+    draft_token_ids : ndarray of int64, shape (B, n)
+
+    Returns
+    -------
+    ndarray of float64, shape (B, n)
+        Of a token drafted twice the first has it all.
+
+    Examples
+    --------
+    >>> from mdsd import NaiveVerifier, WithReplacement
+    >>> plan = NaiveVerifier().plan([0.5, 0.3, 0.2], WithReplacement([0.2, 0.5, 0.3], 2))
+    >>> accepted_by_rank(plan, np.array([[1, 0], [2, 2]])).tolist()
+    [[0.3, 0.5], [0.2, 0.0]]
+    """
+    found = np.take_along_axis(plan.output_law(draft_token_ids), draft_token_ids, axis=1)
+    for rank in range(1, draft_token_ids.shape[1]):
+        before = draft_token_ids[:, :rank] == draft_token_ids[:, rank : rank + 1]
+        found[before.any(axis=1), rank] = 0.0
+    return found

@@ -9,26 +9,31 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from mdsd.studies.planning.acceptance import RankAcceptance
+from mdsd.studies.planning.search import SearchedTree
 from mdsd.studies.planning.trees import NodeRow, PlannedTree
 from mdsd.studies.terminal import Paragraph, counted, plain_table
 from mdsd.trees import TreeShape
 
 
-def plan_report(found: PlannedTree) -> RenderableType:
+def plan_report(found: PlannedTree | SearchedTree) -> RenderableType:
     """Lay out a plan: its tree with the probability of each node, its levels, its tokens.
 
     Parameters
     ----------
-    found : PlannedTree
+    found : PlannedTree or SearchedTree
     """
     shape, rows = found.plan.tree, found.rows
     lines = (Text(line, no_wrap=True, overflow="ignore") for line in tree_lines(shape, rows))
     table = plain_table("depth", "nodes", "children", "accepted")
     for depth in range(shape.depth + 1):
         nodes = shape.level(depth)
-        share = math.fsum(rows[node - 1].probability if node else 1.0 for node in nodes)
+        if isinstance(found, SearchedTree):
+            share = float(found.plan.accepted_by_depth[depth - 1]) if depth else 1.0
+        else:
+            share = math.fsum(rows[node - 1].probability if node else 1.0 for node in nodes)
         table.add_row(str(depth), str(len(nodes)), _children(shape, depth), f"{share:.4f}")
-    notes = (Paragraph(note, "dim") for note in _notes(found))
+    words = _search_notes(found) if isinstance(found, SearchedTree) else _notes(found)
+    notes = (Paragraph(note, "dim") for note in words)
     return Group(Text("probability  node", "bold"), *lines, "", table, "", *notes)
 
 
@@ -79,18 +84,37 @@ def _notes(found: PlannedTree) -> list[str]:
         allowed = counted(found.limits.budget, "node")
         notes.append(f"{allowed} allowed: more than {shape.num_nodes:,} add nothing")
     notes.append(f"acceptance by {_shown(found.acceptance)}")
-    by_depth = found.acceptance.by_rank.ndim == 2
+    if found.acceptance.by_count:
+        depends = "and the number of siblings"
+    else:
+        depends = "and the depth" if found.acceptance.by_rank.ndim == 2 else "alone"
     notes.append(
         "node: rank among its siblings, in the order tried; accepted: probability that a step "
-        "comes as deep. Acceptance is taken to depend on the rank "
-        + ("and the depth" if by_depth else "alone")
+        f"comes as deep. Acceptance is taken to depend on the rank {depends}"
     )
     return notes
+
+
+def _search_notes(found: SearchedTree) -> list[str]:
+    shape, plan = found.plan.tree, found.plan
+    size = f"{counted(shape.num_nodes, 'node')}, depth {shape.depth}"
+    return [
+        f"{plan.expected_tokens:.4f} ± {plan.stderr:.4f} expected tokens for a call of the target "
+        f"with {found.verifier}: {size}; the best of {counted(found.shapes, 'shape')}, compared on "
+        f"{counted(found.trees, 'tree')} drawn from recorded positions and measured on as many "
+        "others",
+        f"{found.gain:+.4f} ± {found.gain_stderr:.4f} against the best tree for rrs on the same "
+        f"trees; acceptance by {_shown(found.acceptance)}",
+        "node: rank among its siblings; probability: how often one verification of each tree "
+        "accepts it; accepted: probability that a step comes as deep, given the trees",
+    ]
 
 
 def _shown(acceptance: RankAcceptance) -> str:
     rates = acceptance.by_rank
     if rates.ndim == 2:
+        if acceptance.by_count:
+            return f"rank and number of siblings, up to {len(rates)}, from {acceptance.source}"
         depths, ranks = rates.shape
         size = f"{counted(ranks, 'rank')} at {counted(depths, 'depth')}"
         return f"rank and depth, {size}, from {acceptance.source}"

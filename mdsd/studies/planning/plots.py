@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mdsd.studies.planning.search import SearchedTree
 from mdsd.studies.planning.trees import PlannedTree
 from mdsd.studies.plots import STYLE
 from mdsd.studies.terminal import counted
@@ -21,12 +22,12 @@ _LEAST_LABELLED = 0.2
 """Distance of leaves, in inches, at which a rank still fits into its node."""
 
 
-def plan_figure(found: PlannedTree) -> Figure:
+def plan_figure(found: PlannedTree | SearchedTree) -> Figure:
     """Draw a tree level by level, nodes coloured by the probability that a step accepts them.
 
     Parameters
     ----------
-    found : PlannedTree
+    found : PlannedTree or SearchedTree
 
     Returns
     -------
@@ -43,7 +44,10 @@ def plan_figure(found: PlannedTree) -> Figure:
     height = min(max(_LEVEL_HEIGHT * shape.depth, 2.4), _MOST_HEIGHT)
     apart = min(width / max(leaves, 1), height / max(shape.depth, 1), _LEAF_WIDTH)
     probs = [1.0, *(row.probability for row in rows)]
-    scale = LogNorm(min(*probs, 0.1), 1.0)
+    # What is never accepted has no logarithm, and gets the colour of the least that is.
+    least = min(*(prob for prob in probs if prob > 0.0), 0.1)
+    probs = [max(prob, least) for prob in probs]
+    scale = LogNorm(least, 1.0)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width + 1.9, height + 1.2), dpi=110.0, layout="constrained")
         axis = figure.subplots()
@@ -76,7 +80,7 @@ def plan_figure(found: PlannedTree) -> Figure:
                     ha="center",
                     va="center_baseline",
                     fontsize=8,
-                    color="white" if scale(row.probability) > 0.5 else "black",
+                    color="white" if scale(probs[row.node]) > 0.5 else "black",
                     zorder=3,
                 )
         axis.set_ylim(shape.depth + 0.5, -0.5)

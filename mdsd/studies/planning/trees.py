@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from mdsd._arguments import check_whole
-from mdsd.analysis import TreePlan, plan_tree
+from mdsd.analysis import TreePlan, plan_tree, plan_tree_by_count
 from mdsd.studies.planning.acceptance import RankAcceptance
 from mdsd.studies.study_rows import Row
 from mdsd.trees import MAX_NODES
@@ -84,15 +84,16 @@ class PlannedTree:
     @cached_property
     def rows(self) -> tuple[NodeRow, ...]:
         """The drafted nodes in breadth-first order."""
-        shape, by_rank = self.plan.tree, self.acceptance.by_rank
+        shape = self.plan.tree
         reached = [1.0]
         rows = []
         for node in range(1, shape.num_nodes + 1):
             parent, depth = shape.parents[node], shape.depths[node]
-            rank = node - shape.children(parent).start
-            ranks = by_rank if by_rank.ndim == 1 else by_rank[depth - 1]
-            reached.append(reached[parent] * float(ranks[rank]))
-            rows.append(NodeRow(node, parent, depth, rank, float(ranks[rank]), reached[node]))
+            siblings = shape.children(parent)
+            rank = node - siblings.start
+            acceptance = self.acceptance.of_child(depth, len(siblings), rank)
+            reached.append(reached[parent] * acceptance)
+            rows.append(NodeRow(node, parent, depth, rank, acceptance, reached[node]))
         return tuple(rows)
 
     @property
@@ -101,7 +102,7 @@ class PlannedTree:
         stderr = self.acceptance.stderr
         branching = self.plan.tree.branching
         return {
-            "acceptance_by_rank": self.acceptance.by_rank.tolist(),
+            self.acceptance.key: self.acceptance.by_rank.tolist(),
             "acceptance_stderr": None if stderr is None else stderr.tolist(),
             "expected_tokens": self.plan.expected_tokens,
             "branching": None if branching is None else list(branching),
@@ -133,7 +134,8 @@ def planned_tree(acceptance: RankAcceptance, limits: PlanLimits) -> PlannedTree:
     >>> [(row.parent, row.rank, round(row.probability, 12)) for row in found.rows]
     [(0, 0, 0.6), (1, 0, 0.36), (2, 0, 0.216)]
     """
-    plan = plan_tree(
+    planner = plan_tree_by_count if acceptance.by_count else plan_tree
+    plan = planner(
         acceptance.by_rank,
         limits.budget,
         max_depth=limits.max_depth,
