@@ -29,7 +29,7 @@ from mdsd.studies.plots import STYLE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PROMPT, SEED = "The value of", 3
+PROMPT, SEED = "The method", 23
 TREE = [3, 2, 1]
 
 DRAFTS = ("with_replacement", "without_replacement")
@@ -112,11 +112,11 @@ def weights_figure() -> Figure:
                 zorder=3,
             )
         right = max(places) + 0.75
-        axis.text(right, -0.38, "sum of\nthe layer", ha="left", fontsize=8)
+        axis.text(right, -0.2, "sum of\nthe layer", ha="left", fontsize=8)
         for depth in range(shape.depth + 1):
             total = layers[depth].weight if depth < len(layers) else 0.0
             axis.text(right, depth, f"{total:.3f}", ha="left", va="center", fontsize=9)
-        axis.set_ylim(shape.depth + 0.62, -0.4)
+        axis.set_ylim(shape.depth + 0.55, -0.45)
         axis.set_xlim(-0.6, right + 0.6)
         axis.set_yticks(range(shape.depth + 1))
         axis.set_xticks([])
@@ -186,7 +186,7 @@ def layers_figure() -> Figure:
             axis.grid(axis="y", color="0.9")
             axis.set_axisbelow(True)
             axis.set_ylim(0.0, 1.0)
-            axis.legend(frameon=False, fontsize=8, title="tokens of a step", title_fontsize=8)
+            axis.legend(frameon=False, fontsize=8, title="accepted in all", title_fontsize=8)
         figure.axes[0].set_ylabel("probability of accepting\na token of the layer")
     return figure
 
