@@ -49,9 +49,9 @@ from mdsd.studies.planning.acceptance import measured_acceptance, measuring_sett
 from mdsd.studies.planning.trees import PlanLimits, planned_tree
 from mdsd.trees import TreeShape
 
-TREES = ("321", "plan16", "grow16")
-"""Three children, two of each, one of each; the 16 nodes that `plan_tree` finds best for `rrs`; and
-16 nodes that grow with what was drafted."""
+TREES = ("321", "plan16", "optimal16", "grow16")
+"""Three children, two of each, one of each; the 16 nodes that are planned for `rrs`, and those for
+`optimal`; and 16 nodes that grow with what was drafted."""
 
 GROWN_DEPTH = 8
 
@@ -96,7 +96,11 @@ class Cell:
             return GrowingTree(budget=16, depth=GROWN_DEPTH)
         data = datasets.open_source("smollm2")
         settings = measuring_settings(
-            data, draft=self.draft, draft_model="drop2", temperature=self.temperature
+            data,
+            draft=self.draft,
+            draft_model="drop2",
+            temperature=self.temperature,
+            verifier="optimal" if self.tree == "optimal16" else "rrs",
         )
         return planned_tree(measured_acceptance(data, settings), PlanLimits(budget=16)).plan.tree
 

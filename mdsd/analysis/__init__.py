@@ -3,9 +3,9 @@
 How many rejections to expect (`expected_rejections`, `simulate_rejections`), what a batch of draft
 sequences saves (`batch_improvement`), which acceptance functions are unbiased and what they lose
 (`assess_acceptance`), what bias buys (`pareto_front`), how many tokens a step yields and whether it
-pays (`expected_tokens`, `speedup`), which tree to draft (`plan_tree`, `plan_tree_by_count`), and the
-most that any verifier could accept of one (`tree_bound`). Theory and simulation stand side by side;
-each theory function is exact.
+pays (`expected_tokens`, `speedup`), which tree to draft (`plan_tree`, `plan_tree_by_count`), and
+the most that any verifier could accept of one (`tree_bound`). Theory and simulation stand side by
+side; each theory function is exact.
 
 Rejections, batches and bias follow Yin et al., "A Theoretical Perspective for Speculative Decoding
 Algorithm". There q is the target and p the draft; here p is the target and q the draft.
