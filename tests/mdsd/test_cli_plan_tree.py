@@ -130,6 +130,16 @@ def test_a_tree_is_searched_for_a_verifier_of_paths(verifier):
     assert "20 trees drawn from recorded positions" in text
 
 
+def test_a_search_where_nothing_is_accepted():
+    np.savez("data.npz", target_probs=[[1.0, 0.0, 0.0]], draft_probs=[[0.0, 0.5, 0.5]])
+    report = report_of("data.npz --verifier layers --ranks 2 --budget 3 --trees 4")
+    assert report["expected_tokens"] == 1.0
+    assert report["gain"] == 0.0
+    assert report["parents"] == [-1]
+    text = call("data.npz --verifier block --ranks 2 --budget 3 --trees 4").stdout
+    assert "1.0000 ± 0.0000 expected tokens" in text
+
+
 def test_files(folder):
     result = call("--acceptance 0.5,0.25 --budget 4 --output tree.csv --plot tree.png")
     assert (result.exit_code, result.stderr) == (0, "")

@@ -9,7 +9,7 @@ import pytest
 
 import mdsd
 from mdsd import datasets
-from mdsd.analysis import expected_tree_tokens, plan_tree_by_count
+from mdsd.analysis import expected_tree_tokens, plan_tree, plan_tree_by_count
 from mdsd.decoding import TableModel
 from mdsd.decoding.verification import step_verification
 from mdsd.drafts import read_kind
@@ -20,6 +20,7 @@ from mdsd.studies.planning.recorded import RecordedTrees, recorded_trees
 from mdsd.studies.planning.search import (
     SearchedTree,
     _neighbours,
+    _starts,
     optimal_starts,
     searched_tree,
 )
@@ -245,6 +246,29 @@ def test_the_best_of_all_trees_is_found(tmp_path, draft, verifier):
     assert min(values.values()) < max(values.values()) - 0.1
     error = found.plan.stderr
     assert abs(found.plan.expected_tokens - 1.0 - values[found.plan.tree]) <= 5.0 * error
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_depth": 1}, {"max_depth": 3}])
+@pytest.mark.parametrize("budget", [1, 2, 7, 16])
+def test_starts_are_within_limits(budget, limits):
+    rates = np.array([0.6, 0.2, 0.1])
+    found = [shape for shape, _ in _starts(rates, PlanLimits(budget, **limits))]
+    assert found[0] == plan_tree(rates, budget, **limits).tree
+    for shape in found:
+        assert 1 <= shape.num_nodes <= budget
+        assert shape.depth <= limits.get("max_depth", budget)
+        assert max(len(shape.children(n)) for n in range(shape.num_nodes)) <= 3
+    if budget == 7 and not limits:
+        assert {TreeShape.chain(7), TreeShape([-1, 0, 0, 1, 2, 3, 4, 5])} < set(found)
+        assert TreeShape([-1, 0, 0, 0, 1, 2, 3, 4]) in found
+        assert TreeShape.from_branching([2, 2]) in found
+
+
+def test_starts_where_nothing_is_accepted():
+    assert {shape for shape, _ in _starts(np.zeros(1), PlanLimits(2))} == {
+        TreeShape([-1]),
+        TreeShape.chain(2),
+    }
 
 
 def test_starts_planned_for_optimal(tmp_path):

@@ -185,15 +185,17 @@ def searched_tree(
     Notes
     -----
     Starts are the best trees for acceptances by rank, as measured and ever more alike, at ever
-    smaller depths, and trees that branch alike at every level. A neighbour has one leaf elsewhere.
-    It is compared on 16 trees first and, unless it is worse by two standard errors of the paired
-    difference, on ever more; it is taken if it is better by two on all of them. Neighbours come in
-    the order of what they lose by acceptances by rank.
+    smaller depths, chains side by side, and trees that branch alike at every level. A neighbour has
+    one leaf elsewhere. It is compared on 16 trees first and, unless it is worse by two standard
+    errors of the paired difference, on ever more; it is taken if it is better by two on all of
+    them. Neighbours come in the order of what they lose by acceptances by rank.
     """
     verification = step_verification(settings.verifier)
     values = _Values(trees, verification, settings.trees)
     rates = acceptance.by_rank[: limits.max_branching]
-    planned = dict(_starts(rates, limits))
+    planned: dict[TreeShape, FloatArray] = {}
+    for shape, weights in _starts(rates, limits):
+        planned.setdefault(shape, weights)
     for shape in starts:
         planned.setdefault(shape, rates)
     total = len(planned) + _MOST_SHAPES
@@ -289,13 +291,18 @@ def _starts(rates: FloatArray, limits: PlanLimits) -> Iterator[tuple[TreeShape, 
             shape = plan_tree(flat, limits.budget, max_depth=depth).tree
             yield shape, flat
             depth = _shallower(shape)
-    for count in range(2, len(rates) + 1):
+    for count in range(1, min(len(rates), limits.budget) + 1):
+        nodes = limits.budget
+        if limits.max_depth is not None:
+            nodes = min(nodes, count * limits.max_depth)
+        # Chains side by side: a node is followed by the one as many places on as there are chains.
+        yield TreeShape((-1, *[0] * count, *range(1, nodes - count + 1))), rates
         levels: list[int] = []
         while limits.max_depth is None or len(levels) < limits.max_depth:
             if sum(count**k for k in range(1, len(levels) + 2)) > limits.budget:
                 break
             levels.append(count)
-        if levels:
+        if count > 1:
             yield TreeShape.from_branching(levels), rates
 
 
