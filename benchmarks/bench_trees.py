@@ -93,7 +93,7 @@ class Cell:
         if self.tree == "321":
             return TreeShape.from_branching([3, 2, 1])
         if self.tree == "grow16":
-            return GrowingTree(budget=16, depth=GROWN_DEPTH)
+            return GrowingTree(budget=16, depth=GROWN_DEPTH, ordered=False)
         data = datasets.open_source("smollm2")
         settings = measuring_settings(
             data,

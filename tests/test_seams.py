@@ -148,6 +148,7 @@ VERIFIERS = Seam(
         "studies/decoding/decoder_settings.py": "a default",
         "studies/decoding/drawn_trees.py": "the rules that others are compared with",
         "studies/planning/acceptance.py": "the rule whose acceptance by rank is measured",
+        "studies/planning/search.py": "the rule whose best tree a search begins with",
     },
     waiting={},
 )

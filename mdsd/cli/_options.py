@@ -149,7 +149,11 @@ LOG = (
 DECODERS = (
     *_MODELS,
     _list("--draft", NAMES, "Draft distribution.  [default: without_replacement; --compare: all]"),
-    _list("--verifier", NAMES, "Verifier, block or traversal.  [default: rrs; --compare: all]"),
+    _list(
+        "--verifier",
+        NAMES,
+        "Or layers, block, traversal.  [default: rrs; --compare: all]",
+    ),
     _list("--scheme", NAMES, "tree or batch.  [default: tree; --compare: both]"),
     click.option("--tree", type=INTEGERS, help="Children of a node by level.  [default: 3,2,1]"),
     _number("--num-drafts", "Instead: children of every node,"),

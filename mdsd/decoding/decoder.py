@@ -99,7 +99,11 @@ class Decoder:
         list of Drafting
             Complete.
         """
-        growing = [Drafting(self.kind, self.shape, row.prefix, row.left) for row in rows]
+        by_order = self.verification.in_draft_order
+        growing = [
+            Drafting(self.kind, self.shape, row.prefix, row.left, in_draft_order=by_order)
+            for row in rows
+        ]
         while any(drafting.prefixes for drafting in growing):
             prefixes = [drafting.prefixes for drafting in growing]
             by_model = [self._draft_probs(model, prefixes) for model in self.draft_models]

@@ -28,6 +28,8 @@ class Drafting:
         Tokens up to the root, which is the last of them.
     depth : int, optional
         Most levels to draft; by default all.
+    in_draft_order : bool, default False
+        Whether the verifier tries drafts in the order drawn.
 
     Attributes
     ----------
@@ -58,6 +60,8 @@ class Drafting:
         tree: TreeShape | TreeGrowth,
         prefix: list[int],
         depth: int | None = None,
+        *,
+        in_draft_order: bool = False,
     ) -> None:
         self._kind = kind
         self._parents = [-1]
@@ -68,7 +72,7 @@ class Drafting:
         self._counts: LevelCounts = (
             FixedCounts(tree.truncated(most))
             if isinstance(tree, TreeShape)
-            else GrownCounts(tree, kind, most)
+            else GrownCounts(tree, kind, most, in_draft_order=in_draft_order)
         )
         self._find_inner(0, 0)
 

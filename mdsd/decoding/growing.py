@@ -40,9 +40,9 @@ class GrowingTree(TreeGrowth):
         On average over places, the acceptance of a single draft, and what each further draft adds
         to it. For `rrs` that is the acceptance of the child of rank r, as for
         `mdsd.analysis.plan_tree`.
-    ordered : bool, default False
-        Whether the verifier tries drafts in the order drawn, as `rrs`, `kseq` and `traversal` do,
-        and not all drafts of a node together, as `optimal` and `block` do.
+    ordered : bool, optional
+        Whether to reckon with drafts that are tried in the order drawn, as by `rrs`, `kseq` and
+        `traversal`, and not all drafts of a node together; by default as the verifier has it.
     min_value : float, default 0
         Drafts that are less likely than this to be accepted are left out, and some of the budget
         with them.
@@ -101,7 +101,7 @@ class GrowingTree(TreeGrowth):
         *,
         max_children: int | None = None,
         acceptance_by_rank: ArrayLike = DEFAULT_ACCEPTANCE,
-        ordered: bool = False,
+        ordered: bool | None = None,
         min_value: float = 0.0,
     ) -> None:
         self.budget = check_whole("budget", budget, 1, MAX_NODES)
@@ -114,7 +114,8 @@ class GrowingTree(TreeGrowth):
         most = len(rates) if max_children is None else max_children
         self.max_children = check_whole("max_children", most, 1, len(rates), otherwise=" or None")
         self.acceptance_by_rank: tuple[float, ...] = tuple(rates[: self.max_children].tolist())
-        check_type("ordered", ordered, bool)
+        if ordered is not None:
+            check_type("ordered", ordered, bool)
         self.ordered = ordered
         self.min_value = check_number("min_value", min_value)
         if self.min_value > 1.0:
@@ -183,7 +184,8 @@ class GrowingTree(TreeGrowth):
             tokens = [level.token_ids[place] for place in places]
             probs = np.array([each[parent, tokens] for each in above.draft_probs])
             by_rank = np.array(rates[parent][: len(places)])
-            shares = by_rank if self.ordered else probs.mean(axis=0) / _drafted(level.kind, probs)
+            by_order = level.in_draft_order if self.ordered is None else self.ordered
+            shares = by_rank if by_order else probs.mean(axis=0) / _drafted(level.kind, probs)
             first = [tokens.index(token) == rank for rank, token in enumerate(tokens)]
             shares = np.where(first, shares, 0.0)
             if shares.any():

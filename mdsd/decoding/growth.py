@@ -49,6 +49,8 @@ class DraftedLevel(FrozenArrays):
         the output is not to be as long.
     drafts_left : int
         Drafts that the budget has left for them.
+    in_draft_order : bool
+        Whether the verifier tries drafts in the order drawn.
 
     Examples
     --------
@@ -67,6 +69,7 @@ class DraftedLevel(FrozenArrays):
     draft_probs: tuple[FloatArray, ...]
     levels_left: int
     drafts_left: int
+    in_draft_order: bool = False
 
     @cached_property
     def depth(self) -> int:
@@ -287,9 +290,14 @@ class GrownCounts:
         How the children of a node are drafted.
     depth : int
         Most levels, as many as those of the rule at most.
+    in_draft_order : bool, default False
+        Whether the verifier tries drafts in the order drawn.
     """
 
-    def __init__(self, growth: TreeGrowth, kind: DraftKind, depth: int) -> None:
+    def __init__(
+        self, growth: TreeGrowth, kind: DraftKind, depth: int, *, in_draft_order: bool = False
+    ) -> None:
+        self._in_draft_order = in_draft_order
         self._growth, self._kind = growth, kind
         self._levels_left, self._drafts_left = depth + 1, int(growth.budget) + 1
         self._level: DraftedLevel | None = None
@@ -304,7 +312,9 @@ class GrownCounts:
     def counts(self, draft_probs: Sequence[FloatArray]) -> Sequence[int]:  # noqa: D102
         shown_probs = tuple(np.asarray(probs).view() for probs in draft_probs)
         left = self._levels_left, self._drafts_left
-        level = DraftedLevel(self._kind, self._level, *self._nodes, shown_probs, *left)
+        level = DraftedLevel(
+            self._kind, self._level, *self._nodes, shown_probs, *left, self._in_draft_order
+        )
         self._level = level
         return _checked_counts(self._growth, level, self._growth.children(level))
 

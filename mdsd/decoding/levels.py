@@ -51,6 +51,10 @@ class LevelVerification(StepVerification):
         self.verifier = verifier
         self._otherwise = NaiveVerifier()
 
+    @property
+    def in_draft_order(self) -> bool:  # noqa: D102
+        return self.verifier.in_draft_order
+
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
         for law in laws:
             self.verifier.num_uniforms(law)

@@ -39,7 +39,18 @@ class StepVerification(ABC):
 
     Called with a `DraftedTree` and the `Choices` to ask for every random decision, it returns a
     `StepOutcome`.
+
+    Attributes
+    ----------
+    in_draft_order : bool
+        Whether drafts of one node are tried in the order drawn, so that the first is the likeliest
+        to be accepted.
     """
+
+    @property
+    def in_draft_order(self) -> bool:
+        """Whether drafts of one node are tried in the order drawn."""
+        return False
 
     @abstractmethod
     def check(self, laws: Iterable[DraftDistribution]) -> None:

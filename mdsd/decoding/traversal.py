@@ -58,6 +58,10 @@ class TraversalVerification(StepVerification):
     StepOutcome(path=(2,), token_id=2)
     """
 
+    @property
+    def in_draft_order(self) -> bool:  # noqa: D102
+        return True
+
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
         for law in laws:
             check_draft(law)

@@ -442,6 +442,8 @@ class Verifier(ABC):
         The draft distributions it supports; `supports` may narrow them.
     takes_successive : bool
         Whether it supports, instead, every draft that says how each of its tokens is drawn.
+    in_draft_order : bool
+        Whether it tries drafts in the order drawn, the first being the likeliest to be accepted.
     attains_bound : bool
         Whether it claims to accept with probability alpha*, up to `Plan.gap`.
     source : str
@@ -461,6 +463,7 @@ class Verifier(ABC):
     name: ClassVar[str]
     draft_types: ClassVar[tuple[type[DraftDistribution], ...]] = ()
     takes_successive: ClassVar[bool] = False
+    in_draft_order: ClassVar[bool] = False
     attains_bound: ClassVar[bool] = False
     source: ClassVar[str] = ""
 

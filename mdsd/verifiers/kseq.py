@@ -34,6 +34,7 @@ class KSeqVerifier(Verifier):
     """
 
     name = "kseq"
+    in_draft_order = True
     draft_types = (WithReplacement,)
     source = 'Sun et al., "SpecTr: Fast Speculative Decoding via Optimal Transport"'
 

@@ -29,6 +29,7 @@ class NaiveTreeVerifier(Verifier):
     """
 
     name = "naive_tree"
+    in_draft_order = True
     draft_types = (WithReplacement,)
 
     def _num_uniforms(self, draft: DraftDistribution) -> int:

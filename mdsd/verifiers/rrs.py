@@ -53,6 +53,7 @@ class RRSVerifier(Verifier):
     """
 
     name = "rrs"
+    in_draft_order = True
     takes_successive = True
     source = 'Yang et al., "Multi-Candidate Speculative Decoding"'
 

@@ -33,6 +33,7 @@ class SingleDraftVerifier(Verifier):
     """
 
     name = "single"
+    in_draft_order = True
     takes_successive = True
     attains_bound = True
     source = 'Leviathan et al., "Fast Inference from Transformers via Speculative Decoding"'

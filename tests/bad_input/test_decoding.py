@@ -141,7 +141,7 @@ def decoding_rows() -> Iterator[list[Row]]:
     for parameter, values in (
         ("max_children", ranks),
         ("acceptance_by_rank", acceptances),
-        ("ordered", {"none": (None, "NoneType"), "number": (1, "int"), "string": ("no", "str")}),
+        ("ordered", {"number": (1, "int"), "string": ("no", "str")}),
         ("min_value", {**TOLERANCES, "above": (1.5, "1.5", "at most 1")}),
     ):
         yield rows(

@@ -12,13 +12,10 @@ from mdsd.decoding.decoder import Decoder, make_decoder
 from mdsd.drafts import Draft, DraftKind, WithReplacement, read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.studies.decoding.models import TextModels
-from mdsd.verifiers import KSeqVerifier, RRSVerifier, SingleDraftVerifier
+from mdsd.verifiers import RRSVerifier, SingleDraftVerifier
 
 _CHAIN_VERIFIERS = (SingleDraftVerifier.name, "block")
 """Verifiers of single drafts, whose best tree is a chain."""
-
-_VERIFIERS_BY_ORDER = (SingleDraftVerifier.name, RRSVerifier.name, KSeqVerifier.name, "traversal")
-"""Verifiers that try drafts in the order drawn."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,6 @@ class GrowingCase(DecoderCase):
             self.budget,
             self.depth,
             max_children=self.max_children,
-            ordered=self.verifier in _VERIFIERS_BY_ORDER,
         )
         return super().options(models) | {"scheme": "tree", "tree": grown}
 
