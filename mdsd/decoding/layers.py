@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import cast
 
 import numpy as np
 
@@ -68,7 +69,10 @@ class Layer:
         planner: Planner,
     ) -> None:
         self._tree = tree
-        laws = [[law for node in string.nodes if (law := tree.laws[node])] for string in strings]
+        laws = [
+            [law for node in string.nodes if (law := tree.laws[node]) is not None]
+            for string in strings
+        ]
         carried = [
             bool(found) and string.weight >= min_weight
             for found, string in zip(laws, strings, strict=True)
@@ -82,9 +86,7 @@ class Layer:
             inner = self.strings[: len(self._starts)]
             masses = [string.weight * self.target_probs(string) for string in inner]
             others = max(0.0, 1.0 - sum(string.weight for string in inner))
-            plan = planner(np.concatenate([*masses, [others]]), joint)
-            assert isinstance(plan, LotteryPlan)
-            self.plan = plan
+            self.plan = cast(LotteryPlan, planner(np.concatenate([*masses, [others]]), joint))
 
     def target_probs(self, string: DraftedString) -> FloatArray:
         """Distribution, (V,), of the token after a string."""
