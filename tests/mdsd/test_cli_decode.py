@@ -14,6 +14,7 @@ from click.testing import Result
 
 import mdsd
 from mdsd.decoding import GrowingTree, embedded_pair, generate
+from mdsd.decoding.verification import PATH_VERIFICATIONS
 
 from .. import commands
 from ..commands import assert_refused
@@ -239,7 +240,7 @@ def compared() -> dict[str, Any]:
 def test_comparison_has_every_verifier(compared):
     found = {row["verifier"] for row in compared["rows"]}
     # On a tree whose second level has single drafts.
-    assert found == {*mdsd.verifier_names(), "block", "traversal"} - {"spechub"}
+    assert found == {*mdsd.verifier_names(), *PATH_VERIFICATIONS} - {"spechub"}
     assert {row["scheme"] for row in compared["rows"]} == {"tree", "batch"}
     assert compared["settings"]["seeds"] == [3, 4]
     assert [list(row) for row in compared["rows"]] == [COMPARED_KEYS] * len(compared["rows"])

@@ -232,7 +232,7 @@ class TestDefinition:
         for prob, strings in drafted(target, models, SHAPES[shape], draft)[1]:
             expected[frozenset(strings - {()})] += prob
         decoder = make_decoder(target, models, tree=SHAPES[shape], draft=draft, verifier="optimal")
-        found = whole_trees._Drafts(decoder, PROMPT).trees((), 0)
+        found = whole_trees._Drafts(decoder, decoder.shape, PROMPT).trees((), 0)
         assert found.keys() == expected.keys()
         assert max(abs(found[tree] - expected[tree]) for tree in found) <= 1e-15
 
