@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
-from itertools import count as counter
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,10 +58,12 @@ class GrowingTree(TreeGrowth):
 
     Notes
     -----
-    Before each level is drawn the rest of the tree is planned: of all nodes that could be added,
-    those most likely to be accepted are taken until the budget is spent. Of this plan the next
-    level is drawn, and then all is planned anew. Nodes of the next level have a parent that was
-    drafted; what comes below them is expected to be of average difficulty.
+    Before each level is drawn the rest of the tree is planned, for the budget that is left: what is
+    below the next level as if every place were of average difficulty. A node with n children is
+    worth what all of them are accepted, the sum of n acceptances, each child a share of it, and so
+    on below; the best number of children and the best budgets of all nodes are found by dynamic
+    programming, with gains that do not rise taken for what they are on average. Of this plan the
+    next level is drawn, and then all is planned anew.
 
     *A place.* With G the probability that two draws from the draft model differ, models agree the
     better the smaller G: the acceptance ``a_0`` of the first child is taken for
@@ -87,9 +87,9 @@ class GrowingTree(TreeGrowth):
     Examples
     --------
     >>> import numpy as np, mdsd
-    >>> tree, kind = GrowingTree(4, 3), mdsd.WithoutReplacement.kind()
+    >>> tree, kind = GrowingTree(8, 3), mdsd.WithoutReplacement.kind()
     >>> def root(*probs):
-    ...     return DraftedLevel(kind, None, (-1,), (0,), (np.array([probs]),), 3, 4)
+    ...     return DraftedLevel(kind, None, (-1,), (0,), (np.array([probs]),), 3, 8)
     >>> tree.children(root(0.98, 0.01, 0.01)), tree.children(root(0.4, 0.3, 0.3))
     ([1], [2])
     """
@@ -117,6 +117,7 @@ class GrowingTree(TreeGrowth):
         if ordered is not None:
             check_type("ordered", ordered, bool)
         self.ordered = ordered
+        self._known: dict[tuple[tuple[int, ...], bool], list[FloatArray]] = {}
         self.min_value = check_number("min_value", min_value)
         if self.min_value > 1.0:
             raise InvalidArgumentError(f"min_value is {shown(min_value)}; expected at most 1")
@@ -126,36 +127,58 @@ class GrowingTree(TreeGrowth):
 
     def children(self, level: DraftedLevel) -> Sequence[int]:  # noqa: D102
         counts = [c for c in range(1, self.max_children + 1) if level.can_draft(c)]
-        found = [0] * len(level.parents)
-        below = level.levels_left - 1
-        order = counter()
-        heap: list[tuple[float, int, _Offer]] = []
-
-        def offer(value: float, rates: Sequence[float], step: int, left: int, place: int) -> None:
-            """Offer the next children of a node, by what one of them is worth on average."""
-            if step == len(counts):
-                return
-            first = counts[step - 1] if step else 0
-            worth = value * sum(rates[first : counts[step]]) / (counts[step] - first)
-            if worth > 0.0 and worth >= self.min_value:
-                heappush(heap, (-worth, next(order), _Offer(value, rates, step, left, place)))
-
-        rates_by_place = self._rates(level)
-        for place, value in enumerate(self._values(level)):
-            offer(value, rates_by_place[place], 0, below, place)
         drafts = level.drafts_left
-        while heap and drafts:
-            _, _, (value, rates, step, left, place) = heappop(heap)
-            first, stop = counts[step - 1] if step else 0, counts[step]
-            if stop - first > drafts:
-                continue
-            drafts -= stop - first
-            offer(value, rates, step + 1, left, place)
-            if left == below:
-                found[place] = stop
-            for rate in rates[first:stop] if left else ():
-                offer(value * rate, self.acceptance_by_rank, 0, left - 1, place)
+        if not counts:
+            return [0] * len(level.parents)
+        values, rates = np.array(self._values(level)), np.array(self._rates(level))
+        below = self._gains(level.levels_left - 1, counts, self._by_order(level))
+        # What the drafts below a node of each number of children are worth on average, by budget,
+        # and so much more where all children are accepted so much more often: (B, C, budget + 1).
+        average = np.array([self._worth(c, below, self._by_order(level)) for c in counts])
+        accepted = np.cumsum(rates, axis=1)[:, np.array(counts) - 1]
+        usual = np.cumsum(self.acceptance_by_rank)[np.array(counts) - 1]
+        scales = accepted / np.where(usual > 0.0, usual, 1.0)
+        if level.kind.distinct:
+            # No more different tokens can be drawn than there are, but one at least.
+            scales[np.maximum(level.support, counts[0])[:, np.newaxis] < counts] = 0.0
+        worths = scales[:, :, np.newaxis] * average[np.newaxis, :, : drafts + 1]
+        best = worths.max(axis=1)
+        gains = values[:, np.newaxis] * np.array([np.diff(_envelope(curve)) for curve in best])
+        taken = np.argsort(-gains, axis=None, kind="stable")[:drafts]
+        taken = taken[gains.ravel()[taken] > 0.0]
+        budgets = np.bincount(taken // drafts, minlength=len(values))
+        found = []
+        for place, budget in enumerate(budgets.tolist()):
+            chosen = counts[int(worths[place, :, budget].argmax())] if budget >= counts[0] else 0
+            while chosen and values[place] * rates[place, chosen - 1] < self.min_value:
+                chosen = max((c for c in counts if c < chosen), default=0)
+            found.append(chosen)
         return found
+
+    def _by_order(self, level: DraftedLevel) -> bool:
+        return level.in_draft_order if self.ordered is None else self.ordered
+
+    def _gains(self, levels: int, counts: Sequence[int], by_order: bool) -> FloatArray:
+        """Give what each further draft below an average node adds, (budget,)."""
+        known = self._known.setdefault((tuple(counts), by_order), [np.zeros(self.budget)])
+        while len(known) <= levels:
+            best = np.max([self._worth(c, known[-1], by_order) for c in counts], axis=0)
+            known.append(np.diff(_envelope(best)))
+        return known[levels]
+
+    def _worth(self, count: int, below: FloatArray, by_order: bool) -> FloatArray:
+        """Estimate the tokens accepted below an average node with so many children, by budget.
+
+        Of shape (budget + 1,); 0 where the budget is too small. ``below`` are the gains below each
+        child.
+        """
+        rates = np.array(self.acceptance_by_rank[:count])
+        shares = rates if by_order else np.full(count, rates.mean())
+        gains = np.sort(np.outer(shares, below), axis=None)[::-1]
+        worth = np.zeros(self.budget + 1)
+        worth[count:] = rates.sum()
+        worth[count + 1 :] += np.cumsum(gains)[: max(self.budget - count, 0)]
+        return worth
 
     def _rates(self, level: DraftedLevel) -> list[list[float]]:
         """Estimate the acceptance by rank after each node."""
@@ -172,10 +195,19 @@ class GrowingTree(TreeGrowth):
 
     def _values(self, level: DraftedLevel) -> list[float]:
         """Estimate how likely it is that a step comes to each node."""
-        above = level.above
-        if above is None:
-            return [1.0]
-        values, rates = self._values(above), self._rates(above)
+        levels = [level]
+        while (above := levels[-1].above) is not None:
+            levels.append(above)
+        values = [1.0]
+        for above, below in pairwise(reversed(levels)):
+            values = self._values_below(above, below, values)
+        return values
+
+    def _values_below(
+        self, above: DraftedLevel, level: DraftedLevel, values: list[float]
+    ) -> list[float]:
+        """Give those of a level from those of the one above."""
+        rates = self._rates(above)
         families: dict[int, list[int]] = {}
         for place, parent in enumerate(level.parents):
             families.setdefault(parent, []).append(place)
@@ -184,8 +216,8 @@ class GrowingTree(TreeGrowth):
             tokens = [level.token_ids[place] for place in places]
             probs = np.array([each[parent, tokens] for each in above.draft_probs])
             by_rank = np.array(rates[parent][: len(places)])
-            by_order = level.in_draft_order if self.ordered is None else self.ordered
-            shares = by_rank if by_order else probs.mean(axis=0) / _drafted(level.kind, probs)
+            alike = probs.mean(axis=0) / _drafted(level.kind, probs)
+            shares = by_rank if self._by_order(level) else alike
             first = [tokens.index(token) == rank for rank, token in enumerate(tokens)]
             shares = np.where(first, shares, 0.0)
             if shares.any():
@@ -195,24 +227,36 @@ class GrowingTree(TreeGrowth):
         return found
 
 
-class _Offer(NamedTuple):
-    """Children that a node could get: what it is worth, and which of its ranks are next."""
+def _envelope(values: FloatArray) -> FloatArray:
+    """Give the least concave sequence that is nowhere below a sequence.
 
-    value: float
-    rates: Sequence[float]
-    step: int
-    levels_left: int
-    place: int
+    Examples
+    --------
+    >>> _envelope(np.array([0.0, 0.0, 1.0, 1.25])).tolist()
+    [0.0, 0.5, 1.0, 1.25]
+    """
+    kept: list[int] = []
+    for place, value in enumerate(values.tolist()):
+        while len(kept) > 1:
+            first, last = kept[-2:]
+            slope = (value - values[first]) / (place - first)
+            if values[last] > values[first] + slope * (last - first):
+                break
+            kept.pop()
+        kept.append(place)
+    return np.interp(np.arange(len(values)), kept, values[kept])
 
 
 def _drafted(kind: DraftKind, draft_probs: FloatArray) -> FloatArray:
     """Estimate how likely each drafted token was to be drafted, from the probabilities of all."""
     count = draft_probs.shape[1]
     if kind.one_model_each:
-        return np.asarray(1.0 - np.prod(1.0 - draft_probs[:count], axis=0))
+        drafted = 1.0 - np.prod(1.0 - draft_probs[:count], axis=0)
+        return np.asarray(np.maximum(drafted, draft_probs[:count].max(axis=0)))
     probs = draft_probs[0]
     certain = count if kind.refusal(count) else min(kind.num_certain(count), count)
     found, others = np.ones(count), np.argsort(-probs, kind="stable")[certain:]
     left = max(1.0 - (probs.sum() - probs[others].sum()), probs[others].max(initial=0.0))
-    found[others] = 1.0 - (1.0 - probs[others] / left) ** (count - certain)
+    drafted = 1.0 - (1.0 - probs[others] / left) ** (count - certain)
+    found[others] = np.maximum(drafted, probs[others])  # of the smallest 1 - q is 1
     return found

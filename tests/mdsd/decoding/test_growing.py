@@ -424,6 +424,29 @@ class TestGrowingTree:
         # So hard a place that nothing is expected of the first draft, and all of the second.
         assert values == (pytest.approx([0.125, 0.0]) if not ordered else [0.0, 0.0])
 
+    def test_tokens_that_are_hardly_ever_drafted(self):
+        """Drawn for certain without replacement, they take nothing from the likely one."""
+        kind, probs = read_kind("without_replacement"), np.array([[1.0 - 1e-10, 1e-10, 1e-20]])
+        root = DraftedLevel(kind, None, (-1,), (0,), (probs,), 3, 8)
+        level = DraftedLevel(kind, root, (0, 0, 0), (0, 1, 2), (np.eye(3),), 2, 5)
+        values = GrowingTree(8, 3)._values(level)
+        assert np.isfinite(values).all()
+        assert values[0] > 0.2
+
+    def test_deep_and_narrow(self):
+        """Deeper than functions may call themselves."""
+        tree = GrowingTree(1200, 1200, max_children=1, acceptance_by_rank=[0.999])
+        result = generate(TARGET, TARGET, PROMPT, tree=tree, max_new_tokens=100, rng=0)
+        assert result.target_calls == 1
+        level = self.root(0.5, 0.5, levels=1200, drafts=1200)
+        assert tree.children(level) == [1]
+
+    def test_evenly_shared_drafts_make_trees_deep(self):
+        """Where siblings are accepted alike, breadth costs a branch for each of them."""
+        flat = self.root(*[0.05] * 20, drafts=16, levels=8)
+        by_set = GrowingTree(16, 8).children(flat)[0]
+        assert by_set <= GrowingTree(16, 8, ordered=True).children(flat)[0]
+
     def test_attributes(self):
         tree = GrowingTree(8, 3, acceptance_by_rank=[0.5, 0.25, 0.1], max_children=2)
         assert (tree.budget, tree.depth, tree.max_children) == (8, 3, 2)
