@@ -1,5 +1,6 @@
 """Verification of whole paths beside level by level: accepted tokens of a step, and their price."""
 
+from dataclasses import replace
 from itertools import cycle, pairwise
 
 import numpy as np
@@ -8,7 +9,6 @@ import pytest
 from mdsd.decoding.block import BlockVerification
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import make_decoder
-from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.rows import Row
 from mdsd.decoding.traversal import TraversalVerification
@@ -134,7 +134,7 @@ def test_block_gains_over_levels(measure, make_pair, draft, num_drafts):
 def afresh(tree):
     """The same tree with new laws: the last search of one that stays is remembered."""
     laws = tuple(law and type(law)(law.draft_probs, law.num_drafts) for law in tree.laws)
-    return DraftedTree(tree.shape, tree.token_ids, laws, tree.target_probs)
+    return replace(tree, laws=laws)
 
 
 def full_trees(draft, count):

@@ -23,6 +23,9 @@ _FEW = 4096
 _CUT_BITS = 46
 """Last bits of a ratio that the others are not sorted by; six of its mantissa are left."""
 
+_TINY = float(np.finfo(np.float64).tiny)
+"""The reciprocal of less is no number."""
+
 _KEYS = 1 << (63 - _CUT_BITS)
 
 
@@ -166,9 +169,9 @@ def _largest(values: FloatArray, count: int) -> IntArray:
 def _buckets(p: FloatArray, f: FloatArray, order: IntArray, num_buckets: int) -> IntArray:
     """Cut an order into buckets of equal shares in both masses: where each begins, and the end."""
     p_total, f_total = p.sum(), f.sum()
-    p_scale = 1.0 / p_total if p_total > 0.0 else 1.0
-    f_scale = 1.0 / f_total if f_total > 0.0 else 1.0
-    total = p_total * p_scale + f_total * f_scale
+    p_scale = 1.0 / p_total if p_total > _TINY else 0.0
+    f_scale = 1.0 / f_total if f_total > _TINY else 0.0
+    total = max(p_total * p_scale + f_total * f_scale, _TINY)
     starts = np.empty(num_buckets + 1, dtype=np.int64)
     count, last, share = 0, -1, 0.0
     for k in range(len(order)):

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd.decoding.decoder import Decoder, make_decoder, read_prompt
+from mdsd.decoding.growth import TreeGrowth
 from mdsd.decoding.models import Model
 from mdsd.drafts import Draft
 from mdsd.errors import UnsupportedError, solver_errors
@@ -109,6 +110,10 @@ def tree_bound(
     """
     from solvers.tree_lp import solve_tree
 
+    if isinstance(tree, TreeGrowth):
+        raise UnsupportedError(
+            f"tree is {tree!r}; trees that grow with what is drafted have no bound here"
+        )
     shape = read_tree(tree)
     # Nothing is verified here: any verifier would do that takes every kind of draft.
     decoder = make_decoder(target, draft_model, draft=draft, verifier="optimal", tree=shape)

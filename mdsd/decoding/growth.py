@@ -215,6 +215,9 @@ def read_tree_option(tree: TreeOption) -> TreeShape | TreeGrowth:
     InvalidArgumentError
         If it is neither, or a size of the rule is out of range.
     """
+    given: Any = tree
+    if isinstance(given, type) and issubclass(given, TreeGrowth):
+        raise InvalidArgumentError(f"tree is the class {given.__name__}; expected an object of it")
     if not isinstance(tree, TreeGrowth):
         return read_tree(tree)
     for size in ("depth", "budget", "max_children"):
@@ -310,7 +313,8 @@ class GrownCounts:
         return range(len(parents)) if self._levels_left and self._drafts_left else ()
 
     def counts(self, draft_probs: Sequence[FloatArray]) -> Sequence[int]:  # noqa: D102
-        shown_probs = tuple(np.asarray(probs).view() for probs in draft_probs)
+        # Copies: the laws of the drafts are made from the arrays themselves.
+        shown_probs = tuple(np.array(probs) for probs in draft_probs)
         left = self._levels_left, self._drafts_left
         level = DraftedLevel(
             self._kind, self._level, *self._nodes, shown_probs, *left, self._in_draft_order

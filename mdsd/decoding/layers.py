@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from mdsd._arguments import check_number, check_whole
+from mdsd._arguments import check_number, check_whole, shown
 from mdsd._typing import FloatArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
@@ -19,6 +19,7 @@ from mdsd.decoding.selection import LotteryVerifier, selection_law
 from mdsd.decoding.steps import StepOutcome, StepVerification
 from mdsd.decoding.weights import child_weight, passing_probability
 from mdsd.drafts import DraftDistribution, JointDrafts
+from mdsd.errors import InvalidArgumentError
 from mdsd.rules.accepting import residual_or_target
 from mdsd.verifiers.base import Plan
 from mdsd.verifiers.lottery import LotteryPlan
@@ -80,6 +81,8 @@ class Layer:
         order = sorted(range(len(strings)), key=lambda k: not carried[k])
         self.strings = [strings[k] for k in order]
         self.plan: LotteryPlan | None = None
+        self._groups: tuple[tuple[DraftDistribution, ...], ...] = ()
+        self._starts: list[int] = []
         if any(carried):
             joint = JointDrafts([laws[k] for k in order if carried[k]], num_others=1)
             self._groups, self._starts = joint.groups, joint.offsets.tolist()
@@ -129,8 +132,10 @@ class Layer:
     def leave(self, choices: Choices, max_tries: int) -> tuple[DraftedString, int] | None:
         """End the output after one of the strings, with a token; None to go up a layer."""
         weights = np.array([string.weight for string in self.strings])
-        at_hand = self.plan is not None and self.plan.selected_at_hand
-        for _ in range(0 if at_hand else max_tries if self.plan else 1):
+        tries = 1  # at leaves, where one decides
+        if self.plan is not None:
+            tries = 0 if self.plan.selected_at_hand else max_tries
+        for _ in range(tries):
             if not choices.accept(self.weight):
                 return None
             place = choices.token(weights)
@@ -153,7 +158,8 @@ class Layer:
             return 1.0
         pair = self._starts[place] + token
         mass = float(self.plan.target_probs[pair])
-        return max(mass - self.plan.selected_of(pair), 0.0) / mass
+        left = max(mass - self.plan.selected_of(pair), 0.0)
+        return left / mass if mass > 0.0 else 1.0
 
     def left_over(self, place: int) -> FloatArray:
         """Masses, (V,), to be emitted after one of the strings: those that are not passed on."""
@@ -173,7 +179,7 @@ class LayerVerification(StepVerification):
     tolerance, max_iterations
         Of the search for the lottery of each layer, as for `OptimalVerifier`.
     min_weight : float, default 0.0
-        What is drafted below a string of a smaller weight is not looked at.
+        In [0, 1]: what is drafted below a string of a smaller weight is not looked at.
     max_tries : int, default 64
         Tokens of the target that are tried before residual laws are worked out in full, in layers
         where that means a pass over the vocabulary. It changes the time taken, not the law.
@@ -234,6 +240,8 @@ class LayerVerification(StepVerification):
     ) -> None:
         self.verifier = LotteryVerifier(tolerance=tolerance, max_iterations=max_iterations)
         self.min_weight = check_number("min_weight", min_weight)
+        if self.min_weight > 1.0:
+            raise InvalidArgumentError(f"min_weight is {shown(min_weight)}; expected at most 1")
         self.max_tries = check_whole("max_tries", max_tries, 0)
 
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102

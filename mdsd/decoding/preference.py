@@ -101,6 +101,8 @@ def preferring(
         chances = _probs_of(laws, tokens[orders])
     except UnsupportedError:
         return probs
+    if chances.sum() == 0.0:  # they underflow
+        return probs
     wanted = probs[firsts] / total
     # Worth (M, T) of the best place that each order gives a token.
     places = np.where(orders[:, np.newaxis] == np.arange(len(tokens))[:, np.newaxis], worths, -1.0)

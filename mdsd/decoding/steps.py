@@ -39,17 +39,11 @@ class StepVerification(ABC):
 
     Called with a `DraftedTree` and the `Choices` to ask for every random decision, it returns a
     `StepOutcome`.
-
-    Attributes
-    ----------
-    in_draft_order : bool
-        Whether drafts of one node are tried in the order drawn, so that the first is the likeliest
-        to be accepted.
     """
 
     @property
     def in_draft_order(self) -> bool:
-        """Whether drafts of one node are tried in the order drawn."""
+        """Whether drafts of a node are tried in draft order, the first the likeliest to pass."""
         return False
 
     @abstractmethod

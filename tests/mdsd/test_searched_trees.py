@@ -11,6 +11,7 @@ import mdsd
 from mdsd import datasets
 from mdsd.analysis import expected_tree_tokens, plan_tree, plan_tree_by_count
 from mdsd.decoding import TableModel
+from mdsd.decoding.preference import worth_below
 from mdsd.decoding.verification import step_verification
 from mdsd.drafts import read_kind
 from mdsd.studies.output import picture
@@ -38,6 +39,13 @@ VERIFIERS = ("layers", "block", "traversal", "optimal", "rrs")
 
 def drawn_from(draft: str, seed: int = 0, positions: int = 3) -> RecordedTrees:
     return RecordedTrees(P[:positions], Q[:positions], read_kind(draft), seed)
+
+
+def test_trees_know_what_was_planned_below_their_nodes():
+    """As those of decoders: `layers` prefers drafts with more below them."""
+    shape = TreeShape([-1, 0, 0, 1, 3])
+    tree = drawn_from(DRAFTS[0]).draw(shape, 0)
+    assert tree.worths.tolist() == worth_below(shape).tolist()
 
 
 def strings(tree: Any) -> list[tuple[int, ...]]:

@@ -281,9 +281,7 @@ def _growing_case(
 ) -> GrowingCase:
     other = "tree" if tree is not None else "scheme 'batch'" if scheme == "batch" else None
     if other is not None:
-        raise InvalidArgumentError(
-            f"grow and {other} are both given; a tree that grows has no other"
-        )
+        raise InvalidArgumentError(f"grow and {other} are both given; expected one of them")
     budget = check_whole("grow", grow, 1, MAX_NODES)
     levels = check_whole("depth", GrowingCase.depth if depth is None else depth, 1, MAX_NODES)
     if num_drafts is not None:

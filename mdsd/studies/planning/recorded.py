@@ -17,6 +17,7 @@ import numpy as np
 from mdsd._typing import FloatArray
 from mdsd.datasets import Source
 from mdsd.decoding.drafted import DraftedTree
+from mdsd.decoding.preference import worth_below
 from mdsd.decoding.steps import StepVerification
 from mdsd.drafts import DraftDistribution, DraftKind
 from mdsd.studies.planning.acceptance import MeasuringSettings
@@ -106,6 +107,7 @@ class RecordedTrees:
             np.array([string[-1] if string else 0 for string in strings]),
             tuple(laws),
             rows,
+            worth_below(shape)[planned],
         )
 
     def accepted(

@@ -12,7 +12,7 @@ import scipy.sparse
 
 import mdsd
 from mdsd.analysis import tree_bound, whole_trees
-from mdsd.decoding import TableModel, TreeShape
+from mdsd.decoding import GrowingTree, TableModel, TreeShape
 from mdsd.decoding.decoder import make_decoder
 from mdsd.decoding.enumeration import branches
 from mdsd.decoding.rows import Row
@@ -251,6 +251,9 @@ class TestSize:
         with pytest.raises(UnsupportedError) as caught:
             tree_bound(*models, [0], tree=tree, draft=draft)
         return str(caught.value)
+
+    def test_trees_that_grow(self):
+        assert "GrowingTree(budget=3, depth=2)" in self.refused(GrowingTree(3, 2))
 
     def test_variables(self, monkeypatch):
         monkeypatch.setitem(tree_bound.__globals__, "MAX_VARIABLES", 152)

@@ -307,7 +307,7 @@ class TestBeforeAnyModelIsAsked:
             make_decoder(TARGET, DRAFT_MODEL, tree=Bare())
 
     def test_a_class_is_no_tree(self):
-        with pytest.raises(InvalidArgumentError, match="tree is <class"):
+        with pytest.raises(InvalidArgumentError, match="tree is the class"):
             make_decoder(TARGET, DRAFT_MODEL, tree=GrowingTree)
 
     def test_drafts_that_take_more_children(self):
