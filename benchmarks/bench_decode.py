@@ -47,6 +47,8 @@ CASES = (
             ("block", "without_replacement"),
             ("traversal", "with_replacement"),
             ("traversal", "without_replacement"),
+            ("layers", "with_replacement"),
+            ("layers", "without_replacement"),
         )
     ),
     *(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import groupby
 from time import perf_counter
@@ -127,7 +128,8 @@ class _Account:
             verification(tree, RandomChoices(0))
         self._chances.append(verification.accepted_by_depth(tree))
         rows = cast(FilteredRows, tree.target_probs)
-        untouched = replace(tree, target_probs=rows.anew())
+        # Nor are the laws those whose last search is remembered.
+        untouched = replace(tree, laws=tuple(map(copy, tree.laws)), target_probs=rows.anew())
         begin = perf_counter()
         verification(untouched, choices)
         self.seconds += perf_counter() - begin
