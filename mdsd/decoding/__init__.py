@@ -3,9 +3,10 @@
 `generate` runs one over objects with `vocab_size` and `logits` (see `Model`). A step
 (`decoder`, over sequences side by side: `rows`) drafts a tree of tokens (`drafting`), which may
 grow with what is drafted (`growth`, `growing`); scores it in one call of the target (`drafted`);
-and verifies it (`steps`): with any one-step verifier (`levels`), or whole paths at once (`block`,
-`traversal`). What it leaves to chance it asks of one object (`choices`), so that its exact law can
-be followed branch by branch (`enumeration`, `mdsd.testing.sequence_law`).
+and verifies it (`steps`): with any one-step verifier (`levels`), whole paths at once (`block`,
+`traversal`), or all branches (`layers`). What it leaves to chance it asks of one object
+(`choices`), so that its exact law can be followed branch by branch (`enumeration`,
+`mdsd.testing.sequence_law`).
 
 `layouts` verifies in the arrays of serving engines; `transformers` and `economize` plug into the
 decoders of those packages.

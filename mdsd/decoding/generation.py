@@ -121,7 +121,8 @@ def generate(
         of a class.
     verifier : str, Verifier or StepVerification, default "rrs"
         A one-step verifier, which is used level by level, or its name as for `get_verifier`. Or one
-        that decides about whole paths and accepts more: ``block`` (`BlockVerification`, never below
+        that decides about whole paths and accepts more: ``layers`` (`LayerVerification`, which
+        keeps every branch of a tree), ``block`` (`BlockVerification`, one path, never below
         ``optimal`` level by level) or ``traversal`` (`TraversalVerification`, for drafts that say
         how each token is drawn after those before it).
     num_drafts, depth : int, default 3 and 4
