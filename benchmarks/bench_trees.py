@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -49,9 +49,13 @@ from mdsd.studies.planning.acceptance import measured_acceptance, measuring_sett
 from mdsd.studies.planning.trees import PlanLimits, planned_tree
 from mdsd.trees import TreeShape
 
-TREES = ("321", "plan16", "optimal16", "grow16")
-"""Three children, two of each, one of each; the 16 nodes that are planned for `rrs`, and those for
-`optimal`; and 16 nodes that grow with what was drafted."""
+TREES = {
+    "321": "3,2,1",
+    "plan16": "16, planned for rrs",
+    "optimal16": "16, planned for optimal",
+    "grow16": "16, growing",
+}
+"""Trees, and what to call them."""
 
 GROWN_DEPTH = 8
 
@@ -337,6 +341,11 @@ class Found:
         return mean, stderr, mean / float(totals[1].mean())
 
 
+def padded(rows: Iterable[Sequence[float]]) -> Any:
+    """Put rows one below the other; trees that grow differ in depth."""
+    return np.array(list(zip_longest(*rows, fillvalue=0.0))).T
+
+
 def mean_and_stderr(values: Any) -> tuple[float, float]:
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
 
@@ -353,7 +362,7 @@ def find_results(options: argparse.Namespace) -> Iterator[Found]:
             continue
         yield Found(
             cell,
-            {n: np.array([found[i]["accepted"] for i in common]) for n, found in known.items()},
+            {n: padded(found[i]["accepted"] for i in common) for n, found in known.items()},
             {
                 n: float(np.median(times))
                 for n, found in known.items()
@@ -367,7 +376,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def row_name(cell: Cell) -> list[str]:
-    tree = {"321": "3,2,1", "plan16": "16 planned"}[cell.tree]
+    tree = TREES[cell.tree]
     return [tree, cell.draft, f"{cell.temperature:g}"]
 
 
@@ -446,8 +455,8 @@ _ABOUT = f"""\
 Expected accepted tokens of a step, exact given the tree, over drawn trees, with standard errors
 over trees; all verifiers on the same trees. V = 49,152. The draft is the target without two of its
 30 layers. A tree is drawn after a prefix of a prompt and {CONTINUED} tokens of the target's own.
-The tree of 16 is planned from the acceptances of recursive rejection on the embedded positions, for
-each draft distribution and temperature.
+Trees of 16 are planned from acceptances on the embedded positions, for each draft distribution and
+temperature, as `mdsd plan-tree --verifier` does; or they grow (`GrowingTree`, depth {GROWN_DEPTH}).
 """
 
 

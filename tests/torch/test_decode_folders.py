@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 import mdsd
+from mdsd.decoding.verification import PATH_VERIFICATIONS
 
 from ..commands import assert_refused, printed, run
 from .folders import WORDS, tiny_llama, word_tokenizer
@@ -65,7 +66,7 @@ def greedy_words(model, count):
 
 
 @pytest.mark.parametrize("draft", ["draft", "bare", "padded", "other"])
-@pytest.mark.parametrize("verifier", ["rrs", "block"])
+@pytest.mark.parametrize("verifier", ["rrs", "block", "layers"])
 def test_greedy_text_is_the_targets(folders, draft, verifier):
     place, models = folders
     words = [word for word in greedy_words(models["target"], 10) if not word.startswith("<")]
@@ -110,7 +111,7 @@ def test_comparison_of_folders(folders):
     arguments = ["--draft-model", str(place / "draft"), "--compare", "--seeds", "2"]
     arguments += ["--tree", "2,1", "--max-new-tokens", "5"]
     rows = report_of(folders, arguments)["rows"]
-    names = {*mdsd.verifier_names(), "block", "traversal"} - {"spechub"}
+    names = {*mdsd.verifier_names(), *PATH_VERIFICATIONS} - {"spechub"}
     assert {row["verifier"] for row in rows} == names
 
 

@@ -68,6 +68,8 @@ PATHS = (
     ("without_replacement", "block", [2, 2]),
     ("with_replacement", "traversal", [2, 2]),
     ("without_replacement", "traversal", [3, 1]),
+    ("without_replacement", "layers", [2, 2]),
+    ("with_replacement", "layers", [2, 1, 1]),
 )
 # The first child has two of its own, the second one, the third none.
 TREES = ([3, 2, 1], [1, 1, 1], TreeShape([-1, 0, 0, 0, 1, 1, 2]))
