@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_number, check_type, check_whole, shown
 from mdsd._ranks import read_acceptance_by_rank
-from mdsd._typing import FloatArray
+from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.growth import DraftedLevel, TreeGrowth
 from mdsd.drafts import DraftKind
 from mdsd.errors import InvalidArgumentError
@@ -127,33 +127,33 @@ class GrowingTree(TreeGrowth):
 
     def children(self, level: DraftedLevel) -> Sequence[int]:  # noqa: D102
         counts = [c for c in range(1, self.max_children + 1) if level.can_draft(c)]
-        drafts = level.drafts_left
         if not counts:
             return [0] * len(level.parents)
         values, rates = np.array(self._values(level)), np.array(self._rates(level))
-        below = self._gains(level.levels_left - 1, counts, self._by_order(level))
-        # What the drafts below a node of each number of children are worth on average, by budget,
-        # and so much more where all children are accepted so much more often: (B, C, budget + 1).
-        average = np.array([self._worth(c, below, self._by_order(level)) for c in counts])
-        accepted = np.cumsum(rates, axis=1)[:, np.array(counts) - 1]
-        usual = np.cumsum(self.acceptance_by_rank)[np.array(counts) - 1]
-        scales = accepted / np.where(usual > 0.0, usual, 1.0)
-        if level.kind.distinct:
-            # No more different tokens can be drawn than there are, but one at least.
-            scales[np.maximum(level.support, counts[0])[:, np.newaxis] < counts] = 0.0
-        worths = scales[:, :, np.newaxis] * average[np.newaxis, :, : drafts + 1]
-        best = worths.max(axis=1)
-        gains = values[:, np.newaxis] * np.array([np.diff(_envelope(curve)) for curve in best])
-        taken = np.argsort(-gains, axis=None, kind="stable")[:drafts]
-        taken = taken[gains.ravel()[taken] > 0.0]
-        budgets = np.bincount(taken // drafts, minlength=len(values))
+        worths = self._worths(level, counts, rates)
         found = []
-        for place, budget in enumerate(budgets.tolist()):
+        for place, budget in enumerate(_budgets(values, worths.max(axis=1)).tolist()):
             chosen = counts[int(worths[place, :, budget].argmax())] if budget >= counts[0] else 0
             while chosen and values[place] * rates[place, chosen - 1] < self.min_value:
                 chosen = max((c for c in counts if c < chosen), default=0)
             found.append(chosen)
         return found
+
+    def _worths(self, level: DraftedLevel, counts: Sequence[int], rates: FloatArray) -> FloatArray:
+        """Estimate the tokens accepted below each node, (B, C, drafts left + 1).
+
+        By number of children and budget: that of an average node, times how much more often a
+        child is accepted here.
+        """
+        below = self._gains(level.levels_left - 1, counts, self._by_order(level))
+        average = np.array([self._worth(c, below, self._by_order(level)) for c in counts])
+        last = np.array(counts) - 1
+        usual = np.cumsum(self.acceptance_by_rank)[last]
+        scales = np.cumsum(rates, axis=1)[:, last] / np.where(usual > 0.0, usual, 1.0)
+        if level.kind.distinct:
+            # No more different tokens can be drawn than there are, but one at least.
+            scales[np.maximum(level.support, counts[0])[:, np.newaxis] < counts] = 0.0
+        return np.asarray(scales[:, :, np.newaxis] * average[:, : level.drafts_left + 1])
 
     def _by_order(self, level: DraftedLevel) -> bool:
         return level.in_draft_order if self.ordered is None else self.ordered
@@ -225,6 +225,23 @@ class GrowingTree(TreeGrowth):
                 for place, value in zip(places, worth.tolist(), strict=True):
                     found[place] = value
         return found
+
+
+def _budgets(values: FloatArray, worths: FloatArray) -> IntArray:
+    """Share drafts among nodes, (B,), one by one where the next is worth most.
+
+    Parameters
+    ----------
+    values : ndarray, shape (B,)
+        How likely it is that a step comes to each node.
+    worths : ndarray, shape (B, N + 1)
+        What the drafts below each of them are worth then, by their number.
+    """
+    drafts = worths.shape[1] - 1
+    gains = values[:, np.newaxis] * np.array([np.diff(_envelope(curve)) for curve in worths])
+    taken = np.argsort(-gains, axis=None, kind="stable")[:drafts]
+    taken = taken[gains.ravel()[taken] > 0.0]
+    return np.bincount(taken // drafts, minlength=len(values))
 
 
 def _envelope(values: FloatArray) -> FloatArray:
