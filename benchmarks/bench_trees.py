@@ -436,6 +436,7 @@ def section(options: argparse.Namespace) -> list[str]:
                 *(f"{1e3 * each.seconds[n]:.1f}" if n in each.seconds else "" for n in verifiers),
             ]
             for each in found
+            if each.seconds
         ],
     )
     return lines
