@@ -90,13 +90,8 @@ def plan_tree(
     (-1, 0, 0, 1, 1, 2)
     """
     acceptance = read_acceptance_by_rank(acceptance_by_rank)
-    budget = check_whole("node_budget", node_budget, 1, MAX_NODES)
+    budget, depth, ranks = read_limits(node_budget, max_depth, max_branching)
     by_depth = acceptance.ndim == 2
-    # A tree of N nodes has at most N levels, and a node at most N children.
-    depth, ranks = (
-        budget if most is None else min(budget, check_whole(name, most, 1, otherwise=" or None"))
-        for name, most in (("max_depth", max_depth), ("max_branching", max_branching))
-    )
     depth = min(depth, len(acceptance)) if by_depth else depth
     rows = np.atleast_2d(acceptance)[:depth, :ranks]
     unlimited = not by_depth and depth == budget
@@ -107,6 +102,25 @@ def plan_tree(
     used = int(np.argmax(tokens == tokens[-1]))
     tree = TreeShape(_parents(levels, used))
     return TreePlan(tree, float(tokens[-1]), tokens)
+
+
+def read_limits(
+    node_budget: int, max_depth: int | None, max_branching: int | None
+) -> tuple[int, int, int]:
+    """Check the limits of a plan: most nodes, most levels, and most children of a node.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one of them is out of range.
+    """
+    budget = check_whole("node_budget", node_budget, 1, MAX_NODES)
+    # A tree of N nodes has at most N levels, and a node at most N children.
+    depth, ranks = (
+        budget if most is None else min(budget, check_whole(name, most, 1, otherwise=" or None"))
+        for name, most in (("max_depth", max_depth), ("max_branching", max_branching))
+    )
+    return budget, depth, ranks
 
 
 @dataclass(frozen=True, eq=False)

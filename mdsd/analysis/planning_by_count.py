@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._arguments import check_whole, read_numbers, row_name
+from mdsd._arguments import read_numbers, row_name
 from mdsd._ranks import RANK_SLACK
 from mdsd._typing import FloatArray, IntArray
-from mdsd.analysis.planning import TreePlan
+from mdsd.analysis.planning import TreePlan, read_limits
 from mdsd.errors import InvalidArgumentError
-from mdsd.trees import MAX_NODES, TreeShape
+from mdsd.trees import TreeShape
 
 
 def plan_tree_by_count(
@@ -73,11 +73,7 @@ def plan_tree_by_count(
     ((-1, 0, 0, 1, 2), 2.2)
     """
     acceptance = _read_acceptance(acceptance_by_count)
-    budget = check_whole("node_budget", node_budget, 1, MAX_NODES)
-    depth, ranks = (
-        budget if most is None else min(budget, check_whole(name, most, 1, otherwise=" or None"))
-        for name, most in (("max_depth", max_depth), ("max_branching", max_branching))
-    )
+    budget, depth, ranks = read_limits(node_budget, max_depth, max_branching)
     table = acceptance[:ranks, :ranks]
     if depth == budget:  # no limit: all levels are alike
         levels = [_level(table, budget, None)] * depth
