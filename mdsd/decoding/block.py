@@ -117,8 +117,8 @@ class BlockVerification(StepVerification):
         path = [_Prefix(start, 1.0)]
         while (law := tree.laws[path[-1].node]) is not None:
             last = path[-1]
-            plan = choices.plan(self.verifier, tree.target_probs[last.node], law)
-            assert isinstance(plan, SelectionPlan)
+            given = choices.plan(self.verifier, tree.target_probs[last.node], law)
+            plan = cast(SelectionPlan, given)
             place = choices.select(plan, tree.child_token_ids(last.node))
             child = _longer(tree, last, plan, place)
             last.plan, last.child = plan, child.node

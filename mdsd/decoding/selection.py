@@ -6,7 +6,7 @@ A verification along a path needs the first part alone, with the law of the toke
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -53,9 +53,7 @@ class SelectingVerifier(OptimalVerifier):
             return OnlyDraftPlan(target_probs, draft)
         if _has_top(draft):
             return TopDraftsPlan(target_probs, draft)
-        plan = super()._plan(target_probs, draft)
-        assert isinstance(plan, SelectionPlan)
-        return plan
+        return cast(SelectionPlan, super()._plan(target_probs, draft))
 
 
 class LotteryVerifier(OptimalVerifier):
