@@ -14,10 +14,15 @@ from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_name, check_number, check_whole, one_line
 from mdsd._frozen import FrozenArrays
-from mdsd._probabilities import check_probs, check_same_vocab
+from mdsd._probabilities import check_probs, check_same_vocab, ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
-from mdsd.drafts.base import check_draft, checked_hit_probs, count_in_words
+from mdsd.drafts.base import (
+    MAX_DEFAULT_TOKEN_HITS,
+    check_draft,
+    checked_hit_probs,
+    count_in_words,
+)
 from mdsd.drafts.declared import DeclaredDraft
 from mdsd.errors import MdsdError, SolverError, UnsupportedError, solver_errors
 
@@ -204,38 +209,61 @@ def find_lottery(
     tolerance, max_iterations
         As for `acceptance_bound`.
     fast : bool, default False
-        Whether to end, by default, at a gap of 3e-4 in large vocabularies.
+        Whether to search few groups, by default, and to end at a gap of 3e-4.
 
     Returns
     -------
     solvers.token_lottery.TokenLottery
     """
-    from solvers.token_lottery import EXACT, FAST, find_token_lottery
+    if fast or not isinstance(draft, DeclaredDraft):
+        return _search(target_probs, draft, tolerance, max_iterations, fast)
+    request = target_probs.tobytes(), tolerance, max_iterations
+    known = _last_search.get(draft)
+    if known is not None and known[0] == request:
+        return known[1]
+    # Of a twin: what is found keeps the law, and would keep its own key in the table alive.
+    found = _search(target_probs, copy(draft), tolerance, max_iterations, fast)
+    _last_search[draft] = request, found
+    return found
 
-    effort = FAST if fast else EXACT
-    request = (target_probs.tobytes(), tolerance, max_iterations, effort)
-    searched = draft
-    if isinstance(draft, DeclaredDraft):
-        known = _last_search.get(draft)
-        if known is not None and known[0] == request:
-            return known[1]
-        # A twin: what is found keeps the law, and would keep its own key in the table alive.
-        searched = copy(draft)
-    else:
-        # Once, not at every order of the search.
-        checked_hit_probs(draft, np.arange(draft.vocab_size))
+
+def _search(
+    target_probs: FloatArray,
+    draft: DraftDistribution,
+    tolerance: float,
+    max_iterations: int | None,
+    fast: bool,
+) -> TokenLottery:
+    """Search by the parts of a law, or token by token where it does not tell them."""
+    from solvers.token_lottery import EXACT, FAST, find_group_lottery, find_single_lottery
+
+    parts = draft.law_parts()
     with solver_errors():
-        found = find_token_lottery(
+        if parts:
+            return find_group_lottery(
+                target_probs,
+                draft.hit_probs,
+                parts,
+                tolerance=tolerance,
+                max_iterations=max_iterations,
+                effort=FAST if fast else EXACT,
+            )
+        # Checked once, not at every order of the search.
+        checked_hit_probs(draft, np.arange(draft.vocab_size))
+        default = type(draft).token_hit_probs is DraftDistribution.token_hit_probs
+        if default and draft.vocab_size > MAX_DEFAULT_TOKEN_HITS:
+            token_hits = np.ones(draft.vocab_size)  # V calls of hit_probs would outlast the search
+        else:
+            token_hits = draft.token_hit_probs()
+        first = draft.prefix_order(target_probs)
+        return find_single_lottery(
             target_probs,
-            searched.hit_probs,
-            searched.grouped_laws(target_probs, share=effort.share),
+            draft.hit_probs,
+            token_hits,
+            ratio_order(target_probs, token_hits) if first is None else first,
             tolerance=tolerance,
             max_iterations=max_iterations,
-            effort=effort,
         )
-    if isinstance(draft, DeclaredDraft):
-        _last_search[draft] = request, found
-    return found
 
 
 def _submodular(problem: _Problem) -> AcceptanceBound:

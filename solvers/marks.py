@@ -19,6 +19,17 @@ from numba import njit
 
 from solvers._typing import FloatArray, IntArray
 from solvers.prefix import prefix_with_replacement
+from solvers.ratio_groups import (
+    RatioGroups,
+    alone,
+    groups_alone,
+    join_buckets,
+    sum_buckets,
+    sure_overlap,
+)
+
+_FEWEST_GROUPS = 512
+"""Groups to begin with; so many tokens stand alone. On real positions the gap is then 1e-4."""
 
 
 class MarkCoupling(NamedTuple):
@@ -46,7 +57,7 @@ class MarkCoupling(NamedTuple):
     selected: FloatArray
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _mean_slope(left: float, right: float, power: int) -> float:
     """Mean of ``g'(u) = n (1 - u)**(n - 1)`` over [left, right], without cancellation."""
     a, b = 1.0 - left, 1.0 - right
@@ -59,7 +70,7 @@ def _mean_slope(left: float, right: float, power: int) -> float:
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _mass(left: float, length: float, power: int, cut: float) -> float:
     """Integral over [left, left + length] of g' cut off at `cut`."""
     if left >= cut:
@@ -71,7 +82,7 @@ def _mass(left: float, length: float, power: int, cut: float) -> float:
     return (cut - left) * _mean_slope(left, cut, power)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _place(length: float, mass: float, lowest: float, power: int, cut: float) -> float:
     """Leftmost start >= `lowest` at which an interval of that length has at most that mass."""
     low, high = lowest, max(lowest, 1.0 - length)
@@ -111,7 +122,7 @@ def _place(length: float, mass: float, lowest: float, power: int, cut: float) ->
     return start
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _curtain(
     lengths: FloatArray, masses: FloatArray, power: int, cut: float
 ) -> tuple[FloatArray, FloatArray, IntArray]:
@@ -177,7 +188,7 @@ def _curtain(
     return left[:pieces], size[:pieces], owner[:pieces]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _slope_groups(slopes: FloatArray, order: IntArray) -> tuple[IntArray, int]:
     """Count off the groups of equal slope along an order of decreasing slope.
 
@@ -196,7 +207,7 @@ def _slope_groups(slopes: FloatArray, order: IntArray) -> tuple[IntArray, int]:
     return group, count + 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _group_levels(starts: IntArray, shares: FloatArray) -> FloatArray:
     levels = np.empty(len(shares))
     for g in range(len(starts) - 1):
@@ -241,7 +252,7 @@ def couple_marks(
     return _couple(target_masses, draw_probs, order, num_draws, cap, total)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _stable_argsort(keys: FloatArray) -> IntArray:
     """Sort ascending, ties by place: an unstable sort and a look at its ties beat a stable one."""
     order = np.argsort(keys)
@@ -254,7 +265,7 @@ def _stable_argsort(keys: FloatArray) -> IntArray:
     return order
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _cap_with_overlap(p: FloatArray, q: FloatArray, order: IntArray, overlap: float) -> float:
     """Smallest c with ``sum min(p, c q) >= overlap``, or the largest ratio p/q where none has it.
 
@@ -279,7 +290,7 @@ def _cap_with_overlap(p: FloatArray, q: FloatArray, order: IntArray, overlap: fl
     return lowest
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _falling_ratio(p: FloatArray, q: FloatArray) -> IntArray:
     """Tokens with q > 0 by descending p/q, ties to the lowest id."""
     tokens = np.flatnonzero(q)
@@ -289,7 +300,7 @@ def _falling_ratio(p: FloatArray, q: FloatArray) -> IntArray:
     return tokens[_stable_argsort(falling)]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def optimal_coupling(p: FloatArray, q: FloatArray, num_draws: int) -> tuple[float, MarkCoupling]:
     """Find the optimum and spread the marks for it, in one go and callable from compiled code.
 
@@ -312,7 +323,81 @@ def optimal_coupling(p: FloatArray, q: FloatArray, num_draws: int) -> tuple[floa
     return upper, _couple(p, q, order, num_draws, cap, total)
 
 
-@njit(cache=True, error_model="numpy")
+class GroupedMarks(NamedTuple):
+    """Marks of groups of tokens of nearly the same ratio.
+
+    Attributes
+    ----------
+    groups : RatioGroups
+    coupling : MarkCoupling
+        With the groups for tokens.
+    slopes : ndarray, shape (G,)
+        Selection mass over draw mass, the same for all tokens of a group.
+    upper : float
+        Certified upper bound: the value of a union of groups in subset selection.
+    lower : float
+        No more than is attained: what the sums of the buckets say for certain.
+    """
+
+    groups: RatioGroups
+    coupling: MarkCoupling
+    slopes: FloatArray
+    upper: float
+    lower: float
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def grouped_coupling(
+    p: FloatArray, q: FloatArray, num_draws: int, tolerance: float
+) -> GroupedMarks:
+    """Spread the marks over groups, finer ones until the certified gap is at most `tolerance`.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (V,)
+        Target and draw probabilities.
+    num_draws : int
+        n >= 1.
+    tolerance : float
+        Where the finest groups have a larger gap, it is left at that.
+
+    Returns
+    -------
+    GroupedMarks
+        Of single tokens where only a few can be drawn.
+
+    Notes
+    -----
+    Inside a group every token has the same marks, so that it is selected in proportion to its own
+    mass: thinning by that is lossless, and a drafted token needs to know nothing but its group.
+    """
+    few = alone(q, _FEWEST_GROUPS)
+    if len(few) > 0:
+        upper, coupling = optimal_coupling(p[few], q[few], num_draws)
+        lower = np.minimum(p[few], coupling.selected).sum()
+        groups = groups_alone(few, 1.0)
+        return GroupedMarks(groups, coupling, coupling.selected / q[few], upper, lower)
+    sums, _ = sum_buckets(p, q, 1.0, np.inf)
+    most = _FEWEST_GROUPS
+    while True:
+        table, count = join_buckets(sums, most, 0, float(num_draws))
+        target_sums, draw_sums = np.zeros(count), np.zeros(count)
+        for key in range(len(table)):
+            if table[key] >= 0:
+                target_sums[table[key]] += sums[key, 0]
+                draw_sums[table[key]] += sums[key, 1]
+        upper, coupling = optimal_coupling(target_sums, draw_sums, num_draws)
+        slopes = coupling.selected / draw_sums
+        lower = sure_overlap(sums, table, slopes)
+        if upper - lower <= tolerance or most >= len(table):
+            empty = np.empty(0, dtype=np.int64)
+            return GroupedMarks(
+                RatioGroups(empty, table, 1.0, count), coupling, slopes, upper, lower
+            )
+        most *= 4
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _couple(
     p: FloatArray, q: FloatArray, order: IntArray, num_draws: int, cap: float, total: float
 ) -> MarkCoupling:
@@ -376,7 +461,7 @@ def _couple(
     return MarkCoupling(group, starts, left[by_owner], right[by_owner], levels, selected)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _mark(coupling: MarkCoupling, token: int, uniform: float) -> float:
     """Mark at which the law of a token reaches `uniform`."""
     group, levels = coupling.group[token], coupling.levels
@@ -395,7 +480,7 @@ def _mark(coupling: MarkCoupling, token: int, uniform: float) -> float:
     return float(left + inside * (coupling.right[low] - left))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def draw_marks(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> FloatArray:
     """Draw the mark of each drawn token by inverting its law.
 
@@ -419,9 +504,9 @@ def draw_marks(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> F
     return marks
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def select_smallest(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> IntArray:
-    """Draw the mark of each drawn token, and select the token with the smallest of each row.
+    """Draw the mark of each drawn token, and find the smallest of each row.
 
     Parameters
     ----------
@@ -434,7 +519,7 @@ def select_smallest(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray)
     Returns
     -------
     ndarray of int64, shape (B,)
-        The first one where marks are equal.
+        Its place; the first one where marks are equal.
     """
     selected = np.empty(len(ids), dtype=np.int64)
     for row in range(ids.shape[0]):
@@ -442,11 +527,11 @@ def select_smallest(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray)
         for j in range(ids.shape[1]):
             mark = _mark(coupling, ids[row, j], uniforms[row, j])
             if mark < smallest:  # the first of equal marks
-                smallest, selected[row] = mark, ids[row, j]
+                smallest, selected[row] = mark, j
     return selected
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _level(coupling: MarkCoupling, group: int, mark: float) -> float:
     """Probability that a mark of that group is at most `mark`."""
     left, right, levels = coupling.left, coupling.right, coupling.levels
@@ -467,7 +552,7 @@ def _level(coupling: MarkCoupling, group: int, mark: float) -> float:
     return float(before + (levels[k] - before) * (mark - left[k]) / (right[k] - left[k]))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _smallest_mark_probs(
     coupling: MarkCoupling, groups: IntArray, nodes: FloatArray, node_weights: FloatArray
 ) -> FloatArray:

@@ -1,203 +1,109 @@
-"""Lotteries over priority orders of tokens, found over orders of groups of tokens.
+"""Lotteries over priority orders, found over orders of groups of tokens or of the tokens.
 
-Large vocabularies are searched in groups (`solvers.groups`), at a cost that hardly depends on their
-size; what the lottery selects is then known token by token, lazily, and certified token by token.
+Large vocabularies are searched in groups, at a cost that hardly depends on their size; what the
+lottery selects is then known token by token from a few numbers of each group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.certificates import certified_gap
-from solvers.groups import TokenGroups, single_tokens
+from solvers.group_hits import hits_of_groups
+from solvers.group_selection import (
+    GroupSelection,
+    find_groups,
+    find_masses,
+    select_groups,
+    spread_selection,
+)
+from solvers.grouped_law import GroupedLaw, join_parts, single_groups, with_fewer_nodes
+from solvers.law_parts import LawPart
+from solvers.order_search import FoundOrders, search_orders
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
 from solvers.prefix import cut_values
 
+_FEWEST_GROUPS = 16
+"""Of each part, however many there are."""
+
+_FEW = 32
+"""So many tokens are searched to the last digit at any effort."""
+
 
 class Effort(NamedTuple):
-    """How long to search, by default, where tokens share groups.
+    """How long to search, by default.
 
     Attributes
     ----------
-    share : float
-        Of the groups that a law begins with.
-    content : tuple of (int, float)
-        Enough orders, if the gap is then at most the second number.
+    groups : int
+        About how many tokens stand alone, and most groups of the others; for each part of the law.
+    tolerance : float
+        Gap at which the search ends where tokens share groups.
     limit : int
-        Most orders.
+        Most orders that are then evaluated.
+    every : int
+        Orders are compared with one node in time of so many.
     """
 
-    share: float
-    content: tuple[int, float]
+    groups: int
+    tolerance: float
     limit: int
+    every: int
 
 
-EXACT = Effort(1.0, (40, 1e-4), 160)
-FAST = Effort(0.25, (0, 3e-4), 60)
+EXACT = Effort(groups=256, tolerance=5e-5, limit=120, every=1)
+FAST = Effort(groups=48, tolerance=3e-4, limit=80, every=3)
 
 
-class Selection(Protocol):
-    """What a lottery over orders of groups selects."""
-
-    def of_group(self, group: int) -> FloatArray:
-        """Give the selection masses of the tokens of a group, in its order."""
-
-    def of_all(self) -> FloatArray:
-        """Give the selection masses of the tokens of all groups, (S,), group by group."""
-
-
-class GroupedLaw(Protocol):
-    """The law of the draws as orders of groups of tokens see it.
-
-    Attributes
-    ----------
-    groups : TokenGroups
-        Groups of all tokens that can be drawn.
-    """
-
-    groups: TokenGroups
-
-    def first_order(self, target_masses: FloatArray) -> IntArray:
-        """Order of the groups, (G,), to start from: by target mass (G,) over mass of the draws."""
-
-    def group_hits(self) -> FloatArray:
-        """Probability, (G,), that some draw is in each group, or a bound on it."""
-
-    def prefix_hits(self, order: IntArray) -> FloatArray:
-        """Probability, (G + 1,), that some draw is in the first k groups of an order."""
-
-    def select(self, orders: NDArray[np.int32], weights: FloatArray) -> Selection:
-        """Say with what mass each token is selected by a lottery over orders of the groups.
-
-        Parameters
-        ----------
-        orders : ndarray of int32, shape (K, G)
-        weights : ndarray, shape (K, G)
-            What each order counts for each group: its probability, times that of whatever else has
-            to happen for a draw of that group to be selected.
-        """
-
-
-class SingleTokens:
-    """A law of which only prefix hits are known, a group for each token.
-
-    Parameters
-    ----------
-    hits : callable
-        Maps an order of all tokens (V,) to its prefix hit probabilities (V + 1,).
-    token_hits : ndarray, shape (V,)
-        Probability that each token is drawn, or a bound on it.
-    order : ndarray of int64, shape (V,)
-        Where to start the search.
-    """
-
-    def __init__(
-        self,
-        hits: Callable[[IntArray], FloatArray],
-        token_hits: FloatArray,
-        order: IntArray,
-    ) -> None:
-        self.groups = single_tokens(len(token_hits))
-        self.prefix_hits = hits
-        self._token_hits, self._order = token_hits, order
-
-    def first_order(self, target_masses: FloatArray) -> IntArray:
-        """Give the order to start from."""
-        return self._order
-
-    def group_hits(self) -> FloatArray:
-        """Probability, (V,), that each token is drawn, or a bound on it."""
-        return self._token_hits
-
-    def select(self, orders: NDArray[np.int32], weights: FloatArray) -> KnownSelection:
-        """Say with what mass each token is selected by a lottery over their orders."""
-        selected = np.zeros(len(self.groups))
-        for order, counting in zip(orders, weights, strict=True):
-            # Rounding may let a prefix value fall by an ulp.
-            gains = np.maximum(np.diff(self.prefix_hits(order.astype(np.int64))), 0.0)
-            selected[order] += counting[order] * gains
-        return KnownSelection(selected)
-
-
-class KnownSelection:
-    """Selection masses of tokens that are groups by themselves.
-
-    Parameters
-    ----------
-    selected : ndarray, shape (G,)
-    """
-
-    def __init__(self, selected: FloatArray) -> None:
-        self._selected = selected
-
-    def of_group(self, group: int) -> FloatArray:
-        """Give the selection mass of the one token of a group."""
-        return self._selected[group : group + 1]
-
-    def of_all(self) -> FloatArray:
-        """Give the selection masses of all of them."""
-        return self._selected
-
-
-class TokenLottery:
+class TokenLottery(ABC):
     """A lottery over priority orders of groups of tokens, with a certificate.
 
-    Draw an order of the groups; in each group the tokens stand in the group's order or in its
-    reverse, with probability 1/2 each; the drawn token that comes first is selected. What costs a
-    pass over all tokens is computed when it is first asked for.
+    Draw an order; of the drafts in the first group that was met one is selected, with equal
+    chances, and kept with a probability that depends on its token alone.
 
     Attributes
     ----------
-    groups : TokenGroups
-        Tokens in no group are never drawn.
     orders : ndarray of int32, shape (K, G)
         Orders of the groups.
     weights : ndarray, shape (K,)
         Their probabilities.
     """
 
-    def __init__(
-        self,
-        target_masses: FloatArray,
-        hits: Callable[[IntArray], FloatArray],
-        law: GroupedLaw,
-        lottery: OrderLottery,
-    ) -> None:
-        self.groups = law.groups
-        self.orders: NDArray[np.int32] = lottery.orders
-        self.weights = lottery.weights
+    orders: NDArray[np.int32]
+    weights: FloatArray
+
+    def __init__(self, target_masses: FloatArray, hits: Callable[[IntArray], FloatArray]) -> None:
         self._target, self._hits = target_masses, hits
-        self._law, self._lottery = law, lottery
-        self._known: dict[int, FloatArray] = {}
 
-    @cached_property
-    def _selection(self) -> Selection:
-        return self._law.select(self.orders, self._lottery.weights_by_token)
+    @abstractmethod
+    def groups_of(self, tokens: IntArray) -> IntArray:
+        """Group of each token, (K,); -1 for those that cannot be drafted."""
 
-    def selected_of(self, token: int) -> float:
-        """m^ of one token: the work of its group alone, or none if `selected` is known."""
-        if "selected" in vars(self):
-            return float(self.selected[token])
-        group = int(self.groups.group[token])
-        if group < 0:
-            return 0.0
-        known = self._known.get(group)
-        if known is None:
-            known = self._known[group] = self._selection.of_group(group)
-        return float(known[self.groups.place[token]])
+    @abstractmethod
+    def masses_of(self, tokens: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Give the entry of `selected`, and the chance to be kept, of each token, (K,) and (K,)."""
 
-    @cached_property
+    @property
+    @abstractmethod
     def selected(self) -> FloatArray:
-        """m^, (V,): probability that each token is selected."""
-        selected = np.zeros(self.groups.vocab_size)
-        selected[self.groups.members] = self._selection.of_all()
-        return selected
+        """m^, (V,): probability that each token is selected and kept."""
+
+    @property
+    @abstractmethod
+    def _found_cut(self) -> tuple[float, BoolArray]:
+        """Least value of subset selection that the search has seen, and its H, (V,)."""
+
+    @property
+    def _is_exhausted(self) -> bool:
+        """Whether no order of tokens tells more than those that the search has seen."""
+        return True
 
     @cached_property
     def attained(self) -> float:
@@ -206,18 +112,16 @@ class TokenLottery:
 
     @cached_property
     def _cut(self) -> tuple[float, BoolArray]:
-        """Least value of subset selection seen, and its H."""
-        upper, subset = self._lottery.upper, self._target == 0.0
-        subset[self.groups.members] = False
-        subset[self.groups.tokens(np.flatnonzero(self._lottery.subset))] = True
-        if not self.groups.single.all():
+        """Least value of subset selection known, and its H."""
+        upper, subset = self._found_cut
+        if not self._is_exhausted:
             # Where the search would go next, token by token.
             order = np.argsort(self.selected - self._target)
             values = cut_values(self._target[order], self._hits(order))
             length = int(np.argmin(values))
             if values[length] < upper:
                 upper = float(values[length])
-                subset[:] = True
+                subset = np.ones(len(order), dtype=np.bool_)
                 subset[order[:length]] = False
         return min(upper, 1.0), subset
 
@@ -237,16 +141,115 @@ class TokenLottery:
         return certified_gap(self.upper, self.attained, method="order lottery")
 
 
-def find_token_lottery(
+class SingleTokenLottery(TokenLottery):
+    """A lottery over orders of tokens, of a law of which only prefix hits are known."""
+
+    def __init__(
+        self,
+        target_masses: FloatArray,
+        hits: Callable[[IntArray], FloatArray],
+        lottery: OrderLottery,
+    ) -> None:
+        super().__init__(target_masses, hits)
+        self.orders, self.weights, self._lottery = lottery.orders, lottery.weights, lottery
+
+    def groups_of(self, tokens: IntArray) -> IntArray:
+        """Group of each token: itself."""
+        return tokens
+
+    def masses_of(self, tokens: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Give `selected` at each token, and 1: all of them are kept."""
+        return self.selected[tokens], np.ones(len(tokens))
+
+    @cached_property
+    def selected(self) -> FloatArray:
+        """m^, (V,), from the hits of the orders found."""
+        selected = np.zeros(len(self._target))
+        for order, weight in zip(self.orders, self.weights, strict=True):
+            # Rounding may let a prefix value fall by an ulp.
+            gains = np.maximum(np.diff(self._hits(order.astype(np.int64))), 0.0)
+            selected[order] += weight * gains
+        return selected
+
+    @property
+    def _found_cut(self) -> tuple[float, BoolArray]:
+        return self._lottery.upper, self._lottery.subset
+
+
+class GroupLottery(TokenLottery):
+    """A lottery over orders of groups of tokens, of a law of known parts."""
+
+    def __init__(
+        self,
+        target_masses: FloatArray,
+        hits: Callable[[IntArray], FloatArray],
+        parts: Sequence[LawPart],
+        law: GroupedLaw,
+        found: FoundOrders | OrderLottery,
+        *,
+        exhaustive: bool,
+    ) -> None:
+        super().__init__(target_masses, hits)
+        self.orders, self.weights = found.orders, found.weights
+        self._parts, self._law, self._found = parts, law, found
+        self._exhaustive = exhaustive
+
+    @cached_property
+    def _selection(self) -> GroupSelection:
+        return select_groups(self.orders, self.weights, self._law)
+
+    def _own(self, part: LawPart) -> FloatArray:
+        """Target masses of the tokens of a part."""
+        return self._target[part.offset : part.offset + part.vocab_size]
+
+    def groups_of(self, tokens: IntArray) -> IntArray:
+        """Group of each token; -1 for those that cannot be drafted."""
+        groups = np.full(len(tokens), -1, dtype=np.int64)
+        for place, part in enumerate(self._parts):
+            find_groups(self._law, place, tokens, self._own(part), part.probs, groups)
+        return groups
+
+    def masses_of(self, tokens: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Give `selected` at each token, and the chance that it is kept when it is selected."""
+        groups = self.groups_of(tokens)
+        kept, chances = np.zeros(len(tokens)), np.ones(len(tokens))
+        for place, part in enumerate(self._parts):
+            found = tokens, groups, part.probs, kept, chances
+            find_masses(self._law, self._selection, place, *found)
+        return kept, chances
+
+    @cached_property
+    def selected(self) -> FloatArray:
+        """m^, (V,): probability that each token is selected and kept."""
+        selected = np.zeros(len(self._target))
+        for place, part in enumerate(self._parts):
+            own = selected[part.offset : part.offset + part.vocab_size]
+            spread_selection(self._law, self._selection, place, self._own(part), part.probs, own)
+        return selected
+
+    @property
+    def _is_exhausted(self) -> bool:
+        return self._exhaustive or bool(single_groups(self._law).all())
+
+    @property
+    def _found_cut(self) -> tuple[float, BoolArray]:
+        tokens = np.arange(len(self._target))
+        groups = self.groups_of(tokens) if len(tokens) else tokens
+        # Tokens that are never drafted count for neither side.
+        subset = np.where(groups < 0, self._target == 0.0, self._found.subset[groups])
+        return self._found.upper, subset
+
+
+def find_group_lottery(
     target_masses: FloatArray,
     hits: Callable[[IntArray], FloatArray],
-    laws: Iterable[GroupedLaw],
+    parts: Sequence[LawPart],
     *,
     tolerance: float = 1e-9,
     max_iterations: int | None = None,
     effort: Effort = EXACT,
-) -> TokenLottery:
-    """Find a lottery over priority orders whose acceptance is close to the optimum.
+) -> GroupLottery:
+    """Find a lottery over orders of groups whose acceptance is close to the optimum.
 
     Parameters
     ----------
@@ -254,20 +257,19 @@ def find_token_lottery(
         p, summing to 1.
     hits : callable
         Maps an order of all tokens (V,) to its prefix hit probabilities (V + 1,): it certifies.
-    laws : iterable of GroupedLaw
-        From coarse groups to fine ones. The first is searched; the others only where
-        `max_iterations` is given and not used up at a gap above `tolerance`.
+    parts : sequence of LawPart
+        What is drafted.
     tolerance : float, default 1e-9
         Gap over orders of groups at which a search stops.
     max_iterations : int, optional
-        Most orders to evaluate; by default those of `effort` where tokens share groups, else what
+        Most orders to evaluate, with groups that are refined until the gap is at most `tolerance`
+        or the orders are used up; by default as `effort` says where tokens share groups, else what
         `minimum_norm_lottery` takes.
     effort : Effort, default EXACT
-        EXACT ends after 40 to 160 orders, depending on the gap; FAST at a gap of 3e-4.
 
     Returns
     -------
-    TokenLottery
+    GroupLottery
         Valid, and certified by its gap, wherever the search stopped.
 
     Raises
@@ -275,29 +277,83 @@ def find_token_lottery(
     SolverFailure
         If what is certified is less than what is attained.
     """
-    best: TokenLottery | None = None
+    count = max(effort.groups // len(parts), _FEWEST_GROUPS)
+    problem = target_masses, hits, parts
+    if max_iterations is None:
+        law = _grouped(target_masses, parts, count)
+        alone = bool(single_groups(law).all())
+        if alone and (effort is EXACT or len(law.targets) <= _FEW):
+            lottery = _minimum_norm(law, tolerance, None)
+            return GroupLottery(*problem, law, lottery, exhaustive=True)
+        coarse = with_fewer_nodes(law, effort.every) if effort.every > 1 else law
+        orders = search_orders(coarse, max(tolerance, effort.tolerance), effort.limit)
+        return GroupLottery(*problem, law, orders, exhaustive=effort is not EXACT)
+    best: GroupLottery | None = None
     left = max_iterations
-    for law in laws:
-        shared = not law.groups.single.all()
-        target = law.groups.sums(target_masses)
-        by_default = left is None and shared
-        lottery = minimum_norm_lottery(
-            target,
-            law.prefix_hits,
-            law.first_order(target),
-            norm_weights(target, law.group_hits()),
-            tolerance=tolerance,
-            max_iterations=effort.limit if by_default else left,
-            content=effort.content if by_default else None,
-        )
-        found = TokenLottery(target_masses, hits, law, lottery)
-        if left is None:
-            return found
+    while True:
+        law = _grouped(target_masses, parts, count)
+        lottery = _minimum_norm(law, tolerance, left)
+        found = GroupLottery(*problem, law, lottery, exhaustive=False)
         if best is None or found.gap < best.gap:
             best = found
         left -= lottery.iterations
-        if left <= 0 or best.gap <= tolerance:
-            break
-    if best is None:
-        raise ValueError("laws is empty; expected at least one")
-    return best
+        if left <= 0 or best.gap <= tolerance or single_groups(law).all():
+            return best
+        count *= 4
+
+
+def _grouped(target_masses: FloatArray, parts: Sequence[LawPart], count: int) -> GroupedLaw:
+    law: GroupedLaw | None = None
+    for part in parts:
+        own = target_masses[part.offset : part.offset + part.vocab_size]
+        grouped = part.group(own, count, count)
+        if part.offset:
+            grouped = grouped._replace(tokens=grouped.tokens + part.offset)
+        law = grouped if law is None else join_parts(law, grouped)
+    if law is None:
+        raise ValueError("parts is empty; expected at least one")
+    return law
+
+
+def _minimum_norm(law: GroupedLaw, tolerance: float, max_iterations: int | None) -> OrderLottery:
+    """Search to the last digit, which takes a factorisation that keeps them."""
+    target = law.targets
+    return minimum_norm_lottery(
+        target,
+        lambda order: hits_of_groups(order, law)[0],
+        np.argsort(-target / np.maximum(law.likely, np.finfo(np.float64).tiny)),
+        norm_weights(target, np.minimum(law.likely, 1.0)),
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+    )
+
+
+def find_single_lottery(
+    target_masses: FloatArray,
+    hits: Callable[[IntArray], FloatArray],
+    token_hits: FloatArray,
+    first_order: IntArray,
+    *,
+    tolerance: float = 1e-9,
+    max_iterations: int | None = None,
+) -> SingleTokenLottery:
+    """Find a lottery over orders of tokens, of a law of which only prefix hits are known.
+
+    Parameters
+    ----------
+    target_masses, hits, tolerance, max_iterations
+        As for `find_group_lottery`; by default as many orders as `minimum_norm_lottery` takes.
+    token_hits : ndarray, shape (V,)
+        Probability that each token is drafted, or a bound on it.
+    first_order : ndarray of int64, shape (V,)
+        Where to start.
+    """
+    lottery = minimum_norm_lottery(
+        target_masses,
+        hits,
+        first_order,
+        norm_weights(target_masses, token_hits),
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+    )
+    return SingleTokenLottery(target_masses, hits, lottery)

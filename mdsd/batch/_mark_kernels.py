@@ -46,7 +46,7 @@ def verify_mark_rows(
             q[i] = drafted[r, i] / drafted_masses[r]
         _, coupling = optimal_coupling(p, q, count)
         selected, row = coupling.selected, slice(r, r + 1)
-        token = select_smallest(coupling, ids[row], uniforms[row])[0]
+        token = ids[r, select_smallest(coupling, ids[row], uniforms[row])[0]]
         chance = min(p[token] / selected[token], 1.0) if p[token] > 0.0 else 0.0
         if uniforms[r, count] < chance:
             tokens[r] = token

@@ -8,7 +8,6 @@ from typing import cast
 
 import numpy as np
 
-from mdsd._arguments import check_whole
 from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
@@ -27,9 +26,8 @@ class BlockVerification(StepVerification):
     ----------
     tolerance, max_iterations
         Of the search for a lottery at each node, as for `OptimalVerifier`.
-    max_tries : int, default 64
-        Tokens of the target that are tried before a residual law is worked out in full, at nodes
-        where that means a pass over the vocabulary. It changes the time taken, not the law.
+    effort : {"fast", "exact"}, default "fast"
+        As for `OptimalVerifier`.
 
     Raises
     ------
@@ -60,11 +58,6 @@ class BlockVerification(StepVerification):
     converged, and for the SpecHub pair that both drafts have equal trees below them. Nothing is
     gained with top-k drafts, which are known beforehand.
 
-    The test of a prefix and the token after it are decided together, and m^ is needed in full only
-    after `max_tries` tries: one gives up on the prefix with probability ``1 - w``; else a token x
-    is drawn from p and kept with probability ``(1 - m^(x) / (w p(x)))+``, which decides; else all
-    starts again. The masses of giving up and of emitting x are ``1 - w`` and ``(w p - m^)+``.
-
     At temperature 0 all laws are point masses. Every weight is 0 or 1, and the accepted path and
     the token after it are the target's greedy ones.
 
@@ -88,10 +81,11 @@ class BlockVerification(StepVerification):
         *,
         tolerance: float = 1e-9,
         max_iterations: int | None = None,
-        max_tries: int = 64,
+        effort: str = "fast",
     ) -> None:
-        self.verifier = SelectingVerifier(tolerance=tolerance, max_iterations=max_iterations)
-        self.max_tries = check_whole("max_tries", max_tries, 0)
+        self.verifier = SelectingVerifier(
+            tolerance=tolerance, max_iterations=max_iterations, effort=effort
+        )
 
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
         for law in laws:
@@ -119,9 +113,12 @@ class BlockVerification(StepVerification):
             last = path[-1]
             given = choices.plan(self.verifier, tree.target_probs[last.node], law)
             plan = cast(SelectionPlan, given)
+            last.plan = plan
             place = choices.select(plan, tree.child_token_ids(last.node))
+            if place < 0:
+                break
             child = _longer(tree, last, plan, place)
-            last.plan, last.child = plan, child.node
+            last.child = child.node
             if child.weight == 0.0:
                 break
             path.append(child)
@@ -140,26 +137,22 @@ class BlockVerification(StepVerification):
         target_probs = tree.target_probs[prefix.node]
         if plan is None:
             return choices.token(target_probs) if choices.accept(weight) else None
-        for _ in range(0 if plan.selected_at_hand else self.max_tries):
-            if not choices.accept(weight):
-                return None
-            token = choices.token(target_probs)
-            mass = weight * float(target_probs[token])
-            left = mass - plan.selected_of(token)
-            if left > 0.0 and choices.accept(left / mass):
-                return token
         passing, masses = _test(weight, target_probs, plan)
         return choices.token(masses) if choices.accept(passing) else None
 
 
 @dataclass
 class _Prefix:
-    """A node of the selected path: its weight, and which child is selected by which plan."""
+    """A node of the selected path: its weight, and which child is selected by which plan.
+
+    Of all paths at once, `unselected` is the mass of those of which no child is.
+    """
 
     node: int
     weight: float
     plan: SelectionPlan | None = None
     child: int | None = None
+    unselected: float = 0.0
 
 
 def _longer(tree: DraftedTree, prefix: _Prefix, plan: SelectionPlan, place: int) -> _Prefix:
@@ -167,7 +160,8 @@ def _longer(tree: DraftedTree, prefix: _Prefix, plan: SelectionPlan, place: int)
     child = tree.shape.children(prefix.node)[place]
     token = int(tree.token_ids[child])
     target_prob = float(tree.target_probs[prefix.node][token])
-    return _Prefix(child, child_weight(prefix.weight, target_prob, plan.selected_of(token)))
+    selected = float(plan.selected_of(np.array([token]))[0])
+    return _Prefix(child, child_weight(prefix.weight, target_prob, selected))
 
 
 def _test(weight: float, target_probs: FloatArray, plan: SelectionPlan) -> tuple[float, FloatArray]:
@@ -210,7 +204,9 @@ class _Ends:
             plan = self._plan(prefix.node)
             if plan is None:
                 continue
-            for place, prob in enumerate(selection_law(plan, self._drafts(prefix.node)).tolist()):
+            law = selection_law(plan, self._drafts(prefix.node))
+            prefix.unselected = max(0.0, 1.0 - float(law.sum())) * left[prefix.node]
+            for place, prob in enumerate(law.tolist()):
                 if prob > 0.0:
                     child = _longer(self._tree, prefix, plan, place)
                     left[child.node] = left[prefix.node] * prob
@@ -226,14 +222,15 @@ class _Ends:
             self.masses[node] += left[node] * prefix.weight
             return left[node] * (1.0 - prefix.weight)
         failed = {child: left.get(child, 0.0) for child in self._tree.shape.children(node)}
-        total = sum(failed.values())
+        total = sum(failed.values()) + prefix.unselected
         passing, masses = _test(prefix.weight, self._tree.target_probs[node], plan)
         ended = total * passing
         emitted = masses / masses.sum()
         for token in set(self._drafts(node).tolist()):
             child = self._tree.child(node, token)
             # Of the paths through this very child something has been used.
-            beside = sum(mass for other, mass in failed.items() if other != child)
+            beside = prefix.unselected
+            beside += sum(mass for other, mass in failed.items() if other != child)
             begun = beside * passing * float(emitted[token])
             self._starts[child] += begun
             ended -= begun

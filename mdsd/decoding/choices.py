@@ -115,7 +115,7 @@ class Choices(ABC):
         Returns
         -------
         int
-            Position of the selected token; the first, if it was drafted twice.
+            Position of the selected token, the first if it was drafted twice; -1 where none is.
         """
 
 
@@ -160,4 +160,7 @@ class RandomChoices(Choices):
         # The last two uniforms of a plan are its accept test and its residual.
         uniforms = self._verify.random((1, plan.num_uniforms - 2))
         token = plan._select(draft_token_ids[np.newaxis], uniforms)[0]
+        kept = float(plan._keep_probs(np.array([token]))[0])
+        if kept < 1.0 and not self.accept(kept):
+            return -1
         return int(np.argmax(draft_token_ids == token))

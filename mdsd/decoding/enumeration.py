@@ -85,9 +85,14 @@ class EnumeratedChoices(Choices):
         return self._answer(_possible(masses / masses.sum()))
 
     def select(self, plan: SelectionPlan, draft_token_ids: IntArray) -> int:  # noqa: D102
+        def outcomes() -> _Answers:
+            law = selection_law(plan, draft_token_ids)
+            # Rounding is no outcome of its own.
+            none = 1.0 - float(law.sum())
+            return _possible(law) + ([(-1, none)] if none > 1e-15 * len(law) else [])
+
         key = ("selected", id(plan), draft_token_ids.tobytes())
-        answers = self._once(key, lambda: _possible(selection_law(plan, draft_token_ids)), plan)
-        return self._answer(answers)
+        return self._answer(self._once(key, outcomes, plan))
 
     def _answer(self, answers: _Answers) -> int:
         """Give the answer that the script names."""

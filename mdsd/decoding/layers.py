@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from mdsd._arguments import check_number, check_whole, shown
+from mdsd._arguments import check_number, shown
 from mdsd._typing import FloatArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
@@ -120,29 +120,26 @@ class Layer:
                 probs[own] = preferring(laws, drawn[own], probs[own], tree.worths[places])
         nodes: dict[int, list[int]] = {}
         chances: dict[int, float] = {}
-        for pair, child, prob in zip(pairs.tolist(), chain(*children), probs.tolist(), strict=True):
+        masses: dict[int, list[float]] = {}
+        selected = plan.target_probs[pairs].tolist(), plan.selected_of(pairs).tolist()
+        found = zip(pairs.tolist(), chain(*children), probs.tolist(), *selected, strict=True)
+        for pair, child, prob, *known in found:
             nodes.setdefault(pair, []).append(child)
             chances[pair] = chances.get(pair, 0.0) + prob
+            masses[pair] = known
         for pair, chance in chances.items():
-            target_mass = float(plan.target_probs[pair])
-            passed = child_weight(1.0, target_mass, plan.selected_of(pair)) if chance else 0.0
+            passed = child_weight(1.0, *masses[pair]) if chance else 0.0
             if chance * passed > 0.0:
                 yield DraftedString(tuple(nodes[pair]), chance * passed)
 
-    def leave(self, choices: Choices, max_tries: int) -> tuple[DraftedString, int] | None:
+    def leave(self, choices: Choices) -> tuple[DraftedString, int] | None:
         """End the output after one of the strings, with a token; None to go up a layer."""
         weights = np.array([string.weight for string in self.strings])
-        tries = 1  # at leaves, where one decides
-        if self.plan is not None:
-            tries = 0 if self.plan.selected_at_hand else max_tries
-        for _ in range(tries):
+        if self.plan is None:
             if not choices.accept(self.weight):
                 return None
-            place = choices.token(weights)
-            token = choices.token(self.target_probs(self.strings[place]))
-            left = self._share_left(place, token)
-            if left > 0.0 and (left == 1.0 or choices.accept(left)):
-                return self.strings[place], token
+            string = self.strings[choices.token(weights)]
+            return string, choices.token(self.target_probs(string))
         left_over = [self.left_over(place) for place in range(len(self.strings))]
         sums = np.array([masses.sum() for masses in left_over])
         if not choices.accept(passing_probability(self.weight, float(sums.sum()))):
@@ -151,15 +148,6 @@ class Layer:
         string = self.strings[place]
         masses = residual_or_target(left_over[place], self.target_probs(string))
         return string, choices.token(masses)
-
-    def _share_left(self, place: int, token: int) -> float:
-        """Share of the mass of a token after a string that is not passed on to what follows."""
-        if self.plan is None or place >= len(self._starts):
-            return 1.0
-        pair = self._starts[place] + token
-        mass = float(self.plan.target_probs[pair])
-        left = max(mass - self.plan.selected_of(pair), 0.0)
-        return left / mass if mass > 0.0 else 1.0
 
     def left_over(self, place: int) -> FloatArray:
         """Masses, (V,), to be emitted after one of the strings: those that are not passed on."""
@@ -180,9 +168,8 @@ class LayerVerification(StepVerification):
         Of the search for the lottery of each layer, as for `OptimalVerifier`.
     min_weight : float, default 0.0
         In [0, 1]: what is drafted below a string of a smaller weight is not looked at.
-    max_tries : int, default 64
-        Tokens of the target that are tried before residual laws are worked out in full, in layers
-        where that means a pass over the vocabulary. It changes the time taken, not the law.
+    effort : {"fast", "exact"}, default "fast"
+        As for `OptimalVerifier`.
 
     Raises
     ------
@@ -210,10 +197,6 @@ class LayerVerification(StepVerification):
     What is drafted below a string plays no part in its weight; but where a tree is planned to have
     more below some places than below others, those are preferred (`mdsd.decoding.preference`).
 
-    Stopping and the token are decided together: one goes up with probability f; else v is drawn in
-    proportion to w, and x from p_v, to be kept with probability ``R_v(x) / t``; else all starts
-    again. After `max_tries` the residual laws are worked out in full.
-
     At temperature 0 all laws are point masses. Every weight is 0 or 1, and the accepted path and
     the token after it are the target's greedy ones.
 
@@ -236,13 +219,14 @@ class LayerVerification(StepVerification):
         tolerance: float = 1e-9,
         max_iterations: int | None = None,
         min_weight: float = 0.0,
-        max_tries: int = 64,
+        effort: str = "fast",
     ) -> None:
-        self.verifier = LotteryVerifier(tolerance=tolerance, max_iterations=max_iterations)
+        self.verifier = LotteryVerifier(
+            tolerance=tolerance, max_iterations=max_iterations, effort=effort
+        )
         self.min_weight = check_number("min_weight", min_weight)
         if self.min_weight > 1.0:
             raise InvalidArgumentError(f"min_weight is {shown(min_weight)}; expected at most 1")
-        self.max_tries = check_whole("max_tries", max_tries, 0)
 
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
         for law in laws:
@@ -253,7 +237,7 @@ class LayerVerification(StepVerification):
         # Never above the root, whose weight is 1.
         found = None
         while found is None:
-            found = layers.pop().leave(choices, self.max_tries)
+            found = layers.pop().leave(choices)
         string, token = found
         return StepOutcome(tree.shape.path(string.nodes[0]), token)
 

@@ -32,7 +32,7 @@ class SelectingVerifier(OptimalVerifier):
 
     Parameters
     ----------
-    tolerance, max_iterations
+    tolerance, max_iterations, effort
         As for `OptimalVerifier`.
 
     Examples
@@ -57,13 +57,11 @@ class SelectingVerifier(OptimalVerifier):
 
 
 class LotteryVerifier(OptimalVerifier):
-    """An optimal verifier all of whose plans are lotteries over priority orders, soon found.
-
-    In large vocabularies a search ends, by default, at a gap of 3e-4.
+    """An optimal verifier all of whose plans are lotteries over priority orders.
 
     Parameters
     ----------
-    tolerance, max_iterations
+    tolerance, max_iterations, effort
         As for `OptimalVerifier`.
 
     Examples
@@ -83,12 +81,12 @@ class LotteryVerifier(OptimalVerifier):
             draft,
             tolerance=self.tolerance,
             max_iterations=self.max_iterations,
-            fast=True,
+            fast=self.effort == "fast",
         )
 
 
 def selection_law(plan: SelectionPlan, draft_token_ids: IntArray) -> FloatArray:
-    """Give the probability that each draft is the one selected; of equal tokens the first.
+    """Give the probability that each draft is selected and kept; of equal tokens the first.
 
     Parameters
     ----------

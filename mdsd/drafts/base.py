@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole, refuse_entries
-from mdsd._probabilities import as_float_array, check_probs, ratio_order
+from mdsd._probabilities import as_float_array, check_probs
 from mdsd._random import RandomSource
 from mdsd._tokens import check_token_ids
 from mdsd._typing import BoolArray, FloatArray, IntArray
@@ -27,7 +27,7 @@ from mdsd.errors import (
 )
 
 if TYPE_CHECKING:
-    from solvers.token_lottery import GroupedLaw
+    from solvers.law_parts import LawPart
 
 MAX_TUPLES = 1_000_000
 """Most tuples that `DraftDistribution.tuples` enumerates."""
@@ -381,32 +381,15 @@ class DraftDistribution(ABC):
         subset[order[:length]] = False
         return value, subset
 
-    def grouped_laws(self, target_probs: FloatArray, *, share: float = 1.0) -> Iterator[GroupedLaw]:
-        """Give this law as the search for an optimal lottery sees it, from coarse to fine groups.
+    def law_parts(self) -> tuple[LawPart, ...]:
+        """Give the independent parts of this law, on disjoint tokens, for a search of its own kind.
 
-        Parameters
-        ----------
-        target_probs : ndarray of float64, shape (V,)
-            Or masses that sum to less, where there are tokens that are never drafted.
-        share : float, default 1.0
-            Of the groups to begin with: less where others are searched together with these.
-
-        Yields
-        ------
-        solvers.token_lottery.GroupedLaw
-            The default is one law, token by token, from `hit_probs` and `token_hit_probs`.
+        Returns
+        -------
+        tuple of solvers.law_parts.LawPart
+            None by default: all that is known is `hit_probs`, and tokens are searched one by one.
         """
-        from solvers.token_lottery import SingleTokens
-
-        default = type(self).token_hit_probs is DraftDistribution.token_hit_probs
-        if default and self.vocab_size > MAX_DEFAULT_TOKEN_HITS:
-            token_hits = np.ones(self.vocab_size)  # V calls of hit_probs would outlast the search
-        else:
-            token_hits = self.token_hit_probs()
-        first = self.prefix_order(target_probs)
-        if first is None:
-            first = ratio_order(target_probs, token_hits)
-        yield SingleTokens(self.hit_probs, token_hits, first)
+        return ()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(num_drafts={self.num_drafts}, vocab_size={self.vocab_size})"

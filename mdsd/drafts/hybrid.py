@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from mdsd.drafts.without_replacement import WithoutReplacement
 from mdsd.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from solvers.token_lottery import GroupedLaw
+    from solvers.law_parts import LawPart
 
 
 class HybridDraft(TopAndTail):
@@ -156,7 +155,5 @@ class HybridDraft(TopAndTail):
         certain = self._certain()[order]
         return np.concatenate([order[~certain], order[certain]])
 
-    def _grouped_tail(self, target_probs: FloatArray, share: float) -> Iterator[GroupedLaw]:
-        if self._tail is None:
-            return iter(())
-        return self._tail.grouped_laws(target_probs, share=share)
+    def _tail_parts(self) -> tuple[LawPart, ...]:
+        return () if self._tail is None else self._tail.law_parts()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 if TYPE_CHECKING:
-    from solvers.token_lottery import GroupedLaw
+    from solvers.law_parts import LawPart
 
 
 class IndependentDrafts(DeclaredDraft):
@@ -120,12 +120,10 @@ class IndependentDrafts(DeclaredDraft):
     def separate_probs(self) -> FloatArray:  # noqa: D102
         return self.draft_probs
 
-    def grouped_laws(  # noqa: D102
-        self, target_probs: FloatArray, *, share: float = 1.0
-    ) -> Iterator[GroupedLaw]:
-        from solvers.grouped_independent import refined_independent
+    def law_parts(self) -> tuple[LawPart, ...]:  # noqa: D102
+        from solvers.law_parts import independent_draws
 
-        return refined_independent(target_probs, self.draft_probs, share=share)
+        return (independent_draws(self.draft_probs, self.num_drafts),)
 
 
 def hit_of_independent(ordered_probs: FloatArray, *, repeats: int = 1) -> FloatArray:

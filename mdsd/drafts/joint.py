@@ -18,7 +18,7 @@ from mdsd.drafts.independent import IndependentDrafts
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from solvers.token_lottery import GroupedLaw
+    from solvers.law_parts import LawPart
 
 
 class JointDrafts(DeclaredDraft):
@@ -116,7 +116,7 @@ class JointDrafts(DeclaredDraft):
         return possible
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
-        from solvers.grouped_joint import join_hits
+        from solvers.group_hits import join_hits
 
         group_of = np.searchsorted(self.offsets, order, side="right") - 1
         group_of[order >= self.vocab_size - self.num_others] = len(self.groups)
@@ -157,19 +157,12 @@ class JointDrafts(DeclaredDraft):
         others = np.arange(part.vocab_size, self.vocab_size)
         return None if order is None else np.concatenate([others, order])
 
-    def grouped_laws(  # noqa: D102
-        self, target_probs: FloatArray, *, share: float = 1.0
-    ) -> Iterator[GroupedLaw]:
-        from solvers.grouped_joint import refined_joint
-
-        offsets = self.offsets.tolist()
-        laws = [
-            part.grouped_laws(
-                target_probs[offset : offset + part.vocab_size], share=share / len(offsets)
-            )
-            for part, offset in zip(self._parts, offsets, strict=True)
-        ]
-        return refined_joint(laws, offsets, self.vocab_size)
+    def law_parts(self) -> tuple[LawPart, ...]:  # noqa: D102
+        found = [part.law_parts() for part in self._parts]
+        if not all(found):
+            return ()
+        moved = zip(found, self.offsets.tolist(), strict=True)
+        return tuple(part.moved(offset) for parts, offset in moved for part in parts)
 
 
 class _SameTokens(DraftDistribution):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,7 @@ from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.declared import DeclaredDraft
 
 if TYPE_CHECKING:
-    from solvers.token_lottery import GroupedLaw
+    from solvers.law_parts import LawPart
 
 
 class TopAndTail(DeclaredDraft):
@@ -60,25 +59,19 @@ class TopAndTail(DeclaredDraft):
         hits[self.top_token_ids] = 1.0
         return hits
 
-    def grouped_laws(  # noqa: D102
-        self, target_probs: FloatArray, *, share: float = 1.0
-    ) -> Iterator[GroupedLaw]:
-        from solvers.grouped_joint import GroupedCertain, refined_joint
+    def law_parts(self) -> tuple[LawPart, ...]:  # noqa: D102
+        from solvers.law_parts import certain_tokens
 
-        tail = self._grouped_tail(target_probs, share)
-        if not len(self.top_token_ids):
-            return tail
-        parts: list[Iterator[GroupedLaw]]
-        parts = [iter((GroupedCertain(self.top_token_ids, self.vocab_size),))]
-        if len(self.top_token_ids) < self.num_drafts:
-            parts.append(tail)
-        return refined_joint(parts, [0] * len(parts), self.vocab_size)
+        top: tuple[LawPart, ...] = ()
+        if len(self.top_token_ids):
+            top = (certain_tokens(self.top_token_ids, self.vocab_size),)
+        return top if len(self.top_token_ids) == self.num_drafts else top + self._tail_parts()
 
-    def _grouped_tail(self, target_probs: FloatArray, share: float) -> Iterator[GroupedLaw]:
-        """Give the law of the drawn tokens, if there are any, as `grouped_laws` does."""
-        from solvers.grouped_independent import refined_independent
+    def _tail_parts(self) -> tuple[LawPart, ...]:
+        """Give the law of the drawn tokens, as `law_parts` does."""
+        from solvers.law_parts import independent_draws
 
-        return refined_independent(target_probs, self.tail_probs[np.newaxis], share=share)
+        return (independent_draws(self.tail_probs[np.newaxis], 1),)
 
     def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
         # f(A) = 1 as soon as A meets T, so an optimal A holds the tokens off T with p > q~ only:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from mdsd.drafts.independent import hit_of_independent, product_tuples, token_hi
 from mdsd.rules.possible import are_positive
 
 if TYPE_CHECKING:
-    from solvers.token_lottery import GroupedLaw
+    from solvers.law_parts import LawPart
 
 
 class WithReplacement(DeclaredDraft):
@@ -90,12 +89,10 @@ class WithReplacement(DeclaredDraft):
     def separate_probs(self) -> FloatArray:  # noqa: D102
         return np.broadcast_to(self.draft_probs, (self.num_drafts, self.vocab_size))
 
-    def grouped_laws(  # noqa: D102
-        self, target_probs: FloatArray, *, share: float = 1.0
-    ) -> Iterator[GroupedLaw]:
-        from solvers.grouped_independent import refined_independent
+    def law_parts(self) -> tuple[LawPart, ...]:  # noqa: D102
+        from solvers.law_parts import independent_draws
 
-        return refined_independent(target_probs, self.separate_probs(), share=share)
+        return (independent_draws(self.draft_probs[np.newaxis], self.num_drafts),)
 
     def best_prefix(self, target_probs: FloatArray) -> tuple[float, BoolArray]:  # noqa: D102
         from solvers.prefix import prefix_with_replacement

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.rules.possible import are_distinct, are_positive
 
 if TYPE_CHECKING:
-    from solvers.token_lottery import GroupedLaw
+    from solvers.law_parts import LawPart
 
 _CHUNK = 4_000_000
 """Most numbers drawn at once while sampling, to bound memory."""
@@ -135,15 +134,10 @@ class WithoutReplacement(DeclaredDraft):
     def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
         return ratio_order(target_probs, self.draft_probs)
 
-    def grouped_laws(  # noqa: D102
-        self, target_probs: FloatArray, *, share: float = 1.0
-    ) -> Iterator[GroupedLaw]:
-        from solvers.grouped_draws import refined_draws
-        from solvers.grouped_independent import refined_independent
+    def law_parts(self) -> tuple[LawPart, ...]:  # noqa: D102
+        from solvers.law_parts import draws_without_replacement
 
-        if self.num_drafts == 1:
-            return refined_independent(target_probs, self.draft_probs[np.newaxis], share=share)
-        return refined_draws(target_probs, self.draft_probs, self.num_drafts, share=share)
+        return (draws_without_replacement(self.draft_probs, self.num_drafts),)
 
 
 def remaining_masses(draft_probs: FloatArray, removed: IntArray) -> FloatArray:

@@ -323,7 +323,7 @@ class SelectionPlan(Plan):
     Attributes
     ----------
     selected : ndarray of float64, shape (V,)
-        m^: probability that each token is selected.
+        m^: probability that each token is selected and kept.
     upper : float
         Certified upper bound on the acceptance of any rule.
     """
@@ -331,21 +331,20 @@ class SelectionPlan(Plan):
     @property
     @abstractmethod
     def selected(self) -> FloatArray:
-        """m^, (V,): probability that each token is selected."""
+        """m^, (V,): probability that each token is selected and kept."""
 
     @property
     @abstractmethod
     def upper(self) -> float:
         """Certified upper bound on the acceptance of any rule."""
 
-    @property
-    def selected_at_hand(self) -> bool:
-        """Whether `selected` costs nothing more; else `selected_of` is cheaper for few tokens."""
-        return True
+    def selected_of(self, tokens: IntArray) -> FloatArray:
+        """m^ of some tokens, (K,)."""
+        return np.asarray(self.selected[tokens])
 
-    def selected_of(self, token: int) -> float:
-        """m^ of one token."""
-        return float(self.selected[token])
+    def _keep_probs(self, tokens: IntArray) -> FloatArray:
+        """Chance, (K,), that a token that is selected is kept; else none is selected."""
+        return np.ones(len(tokens))
 
     @cached_property
     def gap(self) -> float:  # noqa: D102
@@ -380,14 +379,11 @@ class SelectionPlan(Plan):
 
     @abstractmethod
     def _selection_probs(self, ids: IntArray) -> FloatArray:
-        """Probability, (B, n), that each draft of a row is selected."""
+        """Probability, (B, n), that each draft of a row is selected and kept."""
 
     def marginal_law(self) -> FloatArray:  # noqa: D102
-        return closing_law(
-            self.selected * self.chances,
-            float(self.selected @ (1.0 - self.chances)),
-            self.residual,
-        )
+        accepted = self.selected * self.chances
+        return closing_law(accepted, max(0.0, 1.0 - float(accepted.sum())), self.residual)
 
     def _emit(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
         tokens = self._select(ids, uniforms[:, :-2])
@@ -488,6 +484,16 @@ class Verifier(ABC):
         if self.takes_successive:
             return ", ".join(kind.name for kind in draft_types() if kind.successive)
         return ", ".join(kind.name for kind in self.draft_types)
+
+    def for_many(self) -> Verifier:
+        """Give the verifier of that name that is meant where nothing is said, for many positions.
+
+        Returns
+        -------
+        Verifier
+            One that plans faster, if there is such a choice.
+        """
+        return self
 
     def plan(self, target_probs: ArrayLike, draft: DraftDistribution) -> Plan:
         """Do all work that does not depend on the drawn tokens.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mdsd._arguments import check_name
 from mdsd._typing import FloatArray
 from mdsd.bounds import check_search_options
 from mdsd.drafts import DraftDistribution, TopKDraft, WithReplacement
@@ -12,6 +13,8 @@ from mdsd.verifiers.greedy import GreedyVerifier
 from mdsd.verifiers.naive import NaiveVerifier
 from mdsd.verifiers.single import SingleDraftVerifier
 from mdsd.verifiers.spechub import SpecHubVerifier
+
+EFFORTS = ("exact", "fast")
 
 
 class OptimalVerifier(Verifier):
@@ -30,6 +33,11 @@ class OptimalVerifier(Verifier):
     max_iterations : int, optional
         Most orders it evaluates. Stopped early it is still lossless, and `plan.gap` says what is
         missing.
+    effort : {"exact", "fast"}, default "exact"
+        How near to come to the bound where more than a few tokens can be drafted: ``exact`` to the
+        last digit, or 1e-4 in large vocabularies; ``fast`` to 1e-3, at the price of a few passes
+        over the probabilities. Both are lossless, and `plan.gap` is certified. Batches, decoders
+        and studies are fast by default.
 
     Raises
     ------
@@ -51,10 +59,20 @@ class OptimalVerifier(Verifier):
     attains_bound = True
     source = "bound: Hu et al.; mark coupling and order lottery: this library"
 
-    def __init__(self, *, tolerance: float = 1e-9, max_iterations: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        tolerance: float = 1e-9,
+        max_iterations: int | None = None,
+        effort: str = "exact",
+    ) -> None:
         check_search_options(tolerance, max_iterations)
         self.tolerance = float(tolerance)
         self.max_iterations = max_iterations
+        self.effort = check_name("effort", effort, EFFORTS)
+
+    def for_many(self) -> OptimalVerifier:  # noqa: D102
+        return type(self)(effort="fast")
 
     def _num_uniforms(self, draft: DraftDistribution) -> int:
         closed = _closed_form(draft)
@@ -69,11 +87,17 @@ class OptimalVerifier(Verifier):
         if isinstance(draft, WithReplacement):
             from mdsd.verifiers.marks import MarkPlan
 
-            return MarkPlan(target_probs, draft)
+            return MarkPlan(
+                target_probs, draft, tolerance=self.tolerance, fast=self.effort == "fast"
+            )
         from mdsd.verifiers.lottery import LotteryPlan
 
         return LotteryPlan(
-            target_probs, draft, tolerance=self.tolerance, max_iterations=self.max_iterations
+            target_probs,
+            draft,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            fast=self.effort == "fast",
         )
 
 

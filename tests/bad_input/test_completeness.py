@@ -35,11 +35,6 @@ EXEMPT: dict[tuple[str, str], str] = {
     **{(f"{name}.prefix_order", "target_probs"): CHECKED for name in DRAFT_CLASSES},
     **{(f"{name}.best_prefix", "target_probs"): CHECKED for name in DRAFT_CLASSES},
     **{
-        (f"{name}.grouped_laws", parameter): CHECKED
-        for name in DRAFT_CLASSES
-        for parameter in ("target_probs", "share")
-    },
-    **{
         (f"{name}.{method}", parameter): CHECKED  # by the methods of `DraftKind`, which call them
         for name in DRAFT_CLASSES
         for method, parameters in {

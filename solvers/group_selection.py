@@ -1,0 +1,474 @@
+"""What a lottery over orders of groups selects, group by group and token by token.
+
+An order selects the first of its groups that was met, and from that group any of its drafts with
+equal chances. Of independent draws a token is then selected in proportion to its masses. Of draws
+without replacement it is not quite; but the ratio of the mass it is selected with to its rate falls
+with the rate, so the heaviest token of a group has the least. If the others are kept as rarely as
+to have that ratio, too, what is selected is in proportion to the rates.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from solvers._typing import FloatArray, IntArray
+from solvers.arrivals import POWERS, count_faint, flow_of_faint
+from solvers.group_hits import hits_of_groups, join_group, reach_groups
+from solvers.grouped_law import CERTAIN, DRAWS, INDEPENDENT, GroupedLaw, part_of
+from solvers.hitting import MASS_SCALE
+from solvers.ratio_groups import bucket_of
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+def _add_around(
+    order: IntArray,
+    counting: FloatArray,
+    masses: FloatArray,
+    powers: FloatArray,
+    times: FloatArray,
+    weights: FloatArray,
+    counts: FloatArray,
+    around: FloatArray,
+) -> None:
+    """Add, for each group, what one order has to do with the tokens inside.
+
+    ``around[0, g, j]`` collects at each node its weight times ``counting[g]`` times the chance that
+    nothing ahead of the group and j tokens behind it have arrived, and ``around[1, g, j]`` the same
+    times the mass ahead.
+    """
+    size, num_draws, width = counts.shape
+    ahead, reach = reach_groups(order, masses, times, weights, counts)
+    behind = np.zeros((num_draws, width))
+    behind[0] = 1.0
+    for k in range(size - 1, -1, -1):
+        g = order[k]
+        if counting[g] > 0.0:
+            for j in range(num_draws):
+                for m in range(width):
+                    reached = counting[g] * reach[k, m] * behind[j, m]
+                    around[0, g, j, m] += reached
+                    around[1, g, j, m] += ahead[k] * reached
+        join_group(behind, counts, g, powers[g, 1] == 0.0)
+
+
+@njit(cache=True, nogil=True)
+def _add_shares(
+    order: IntArray, counting: FloatArray, masses: FloatArray, shares: FloatArray
+) -> None:
+    """Add, for each group and draw, the chance that this draw is the one selected if it is there.
+
+    None of the others may be ahead; of those in the group each is as likely to be selected.
+    """
+    size, num_draws = masses.shape
+    behind = np.zeros(num_draws)
+    ways = np.empty(num_draws)
+    for k in range(size - 1, -1, -1):
+        g = order[k]
+        for j in range(num_draws):
+            ways[:] = 0.0
+            ways[0] = 1.0
+            for other in range(num_draws):
+                if other != j:
+                    for here in range(num_draws - 1, 0, -1):
+                        ways[here] = ways[here] * behind[other] + ways[here - 1] * masses[g, other]
+                    ways[0] *= behind[other]
+            total = 0.0
+            for here in range(num_draws):
+                total += ways[here] / (here + 1.0)
+            shares[g, j] += counting[g] * total
+        for j in range(num_draws):
+            behind[j] += masses[g, j]
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+def _selected_mass(
+    rate: float,
+    times: FloatArray,
+    counts: FloatArray,
+    flows: FloatArray,
+    around: FloatArray,
+    drained: FloatArray,
+) -> float:
+    """Give the mass with which a token is selected, drawn without replacement with its group.
+
+    Parameters
+    ----------
+    rate : float
+        Of the token.
+    times : ndarray, shape (M,)
+    counts, flows : ndarray, shape (n, M)
+        Arrivals of the others of its group (`solvers.arrivals.count_faint`).
+    around, drained : ndarray, shape (n, M)
+        Of its group, from `select_groups`.
+
+    Notes
+    -----
+    Let every other token of the group be ahead with probability v, and else behind; the mean over v
+    in [0, 1] selects any of the drawn ones with equal chances. At v the token is selected with
+    ``f(A + S + i) - f(A + S)`` for the tokens A ahead of the group and those S of it, two integrals
+    over the time of the first arrival; of k others behind, the mean of ``(1 - v)**k`` is 1/(k + 1)
+    and that of ``v (1 - v)**k`` is 1/((k + 1)(k + 2)).
+    """
+    num_draws, width = counts.shape
+    chosen, displaced = 0.0, 0.0
+    for m in range(width):
+        stay, come = math.exp(-rate * times[m]), -math.expm1(-rate * times[m])
+        fewer, fewer_drained = 0.0, 0.0  # fewer than r behind have arrived
+        for r in range(num_draws):
+            if r > 0:
+                k = num_draws - 1 - r
+                # Here fewer than r, beside k others of the group and the token itself.
+                even = counts[k, m] / (k + 1.0)
+                late = flows[k, m] / ((k + 1.0) * (k + 2.0))
+                displaced += come * (even * fewer_drained + late * fewer)
+            fewer += around[r, m]
+            fewer_drained += drained[r, m]
+            chosen += stay * counts[num_draws - 1 - r, m] / (num_draws - r) * fewer
+    return max(rate * chosen - displaced, 0.0)
+
+
+class GroupSelection(NamedTuple):
+    """What a lottery over orders of the groups of a `GroupedLaw` selects.
+
+    Attributes
+    ----------
+    share_starts : ndarray of int64, shape (C + 1,)
+    shares : ndarray
+        Of each part: for draws without replacement the ratio (G,) of what is kept of each token to
+        its rate; for independent draws the chance (G, n) that a draw in a group is selected; for
+        certain tokens that chance (G,).
+    around_starts : ndarray of int64, shape (C + 1,)
+    around : ndarray
+        For draws without replacement, (2, G, n, M): see `_add_around`.
+    """
+
+    share_starts: IntArray
+    shares: FloatArray
+    around_starts: IntArray
+    around: FloatArray
+
+
+@njit(cache=True, nogil=True)
+def select_groups(
+    orders: NDArray[np.int32], weights: FloatArray, law: GroupedLaw
+) -> GroupSelection:
+    """Say what a lottery over orders of the groups selects.
+
+    Parameters
+    ----------
+    orders : ndarray of int32, shape (K, G)
+    weights : ndarray, shape (K,)
+    law : GroupedLaw
+        With all its nodes.
+    """
+    count = len(law.kinds)
+    share_starts = np.zeros(count + 1, dtype=np.int64)
+    around_starts = np.zeros(count + 1, dtype=np.int64)
+    for c in range(count):
+        size = law.firsts[c + 1] - law.firsts[c]
+        width = law.time_starts[c + 1] - law.time_starts[c]
+        per_group = law.draws[c] if law.kinds[c] == INDEPENDENT else 1
+        share_starts[c + 1] = share_starts[c] + size * per_group
+        around_starts[c + 1] = around_starts[c] + 2 * size * law.draws[c] * width
+    shares, around = np.zeros(share_starts[count]), np.zeros(around_starts[count])
+    total = law.firsts[count]
+    order, counting = np.empty(total, dtype=np.int64), np.empty(total)
+    own = np.empty(total, dtype=np.int64)
+    for k in range(len(orders)):
+        order[:] = orders[k]
+        counting[:] = weights[k]
+        part = part_of(order, law)
+        if count > 1:
+            missed = hits_of_groups(order, law)[1]
+            for place in range(total):
+                counting[order[place]] *= missed[place]
+        for c in range(count):
+            first, stop = law.firsts[c], law.firsts[c + 1]
+            place = first
+            for at in range(total):
+                if part[at] == c:
+                    own[place] = order[at] - first
+                    place += 1
+            mine, counted = own[first:stop], counting[first:stop]
+            here = shares[share_starts[c] : share_starts[c + 1]]
+            numbers = law.numbers[law.number_starts[c] : law.number_starts[c + 1]]
+            nodes = slice(law.time_starts[c], law.time_starts[c + 1])
+            if law.kinds[c] == CERTAIN:
+                here[mine[0]] += counted[mine[0]]
+            elif law.kinds[c] == INDEPENDENT:
+                shape = (stop - first, law.draws[c])
+                _add_shares(mine, counted, numbers.reshape(shape), here.reshape(shape))
+            else:
+                width = law.time_starts[c + 1] - law.time_starts[c]
+                whole = (stop - first, law.draws[c], width)
+                _add_around(
+                    mine,
+                    counted,
+                    law.rates[first:stop],
+                    law.powers[first:stop],
+                    law.times[nodes],
+                    law.node_weights[nodes],
+                    numbers.reshape(whole),
+                    around[around_starts[c] : around_starts[c + 1]].reshape((2, *whole)),
+                )
+    selection = GroupSelection(share_starts, shares, around_starts, around)
+    for c in range(count):
+        if law.kinds[c] == DRAWS:
+            for g in range(law.firsts[c], law.firsts[c + 1]):
+                found = mass_of_draw(law, selection, c, g, law.heads[g], law.powers[g])
+                shares[share_starts[c] + g - law.firsts[c]] = found / law.heads[g]
+    return selection
+
+
+@njit(cache=True, nogil=True)
+def mass_of_draw(
+    law: GroupedLaw,
+    selection: GroupSelection,
+    part: int,
+    group: int,
+    rate: float,
+    others: FloatArray,
+) -> float:
+    """Give the mass with which a token of draws without replacement is selected.
+
+    Parameters
+    ----------
+    law, selection : GroupedLaw, GroupSelection
+    part, group : int
+    rate : float
+        Of the token.
+    others : ndarray, shape (powers + 1,)
+        Power sums of the other tokens of its group.
+    """
+    first, stop = law.firsts[part], law.firsts[part + 1]
+    times = law.times[law.time_starts[part] : law.time_starts[part + 1]]
+    num_draws, width = law.draws[part], len(times)
+    around = selection.around[selection.around_starts[part] : selection.around_starts[part + 1]]
+    own = around.reshape((2, stop - first, num_draws, width))[:, group - first]
+    counts, flows = np.zeros((num_draws, width)), np.zeros((num_draws, width))
+    if others[1] > 0.0:
+        count_faint(others, law.latest[part], times, counts)
+        flow_of_faint(others, law.latest[part], times, counts, flows)
+    else:
+        counts[0] = 1.0
+    return _selected_mass(rate, times, counts, flows, own[0], own[1])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def group_of_token(
+    law: GroupedLaw, part: int, token: int, target_mass: float, draw_mass: float
+) -> int:
+    """Give the group of a token of a part, -1 if it is none; `draw_mass` is that of all draws."""
+    first = law.single_starts[part]
+    singles = law.singles[first : law.single_starts[part + 1]]
+    place = np.searchsorted(singles, token)
+    if place < len(singles) and singles[place] == token:
+        return int(law.firsts[part] + place)
+    if law.kinds[part] == CERTAIN or not draw_mass > 0.0:
+        return -1
+    return int(
+        law.firsts[part] + law.tables[part, bucket_of(target_mass, draw_mass * law.scales[part])]
+    )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def find_groups(
+    law: GroupedLaw,
+    part: int,
+    tokens: IntArray,
+    target_masses: FloatArray,
+    probs: FloatArray,
+    groups: IntArray,
+) -> None:
+    """Write down the groups of those tokens that a part can draw.
+
+    Parameters
+    ----------
+    law : GroupedLaw
+    part : int
+    tokens : ndarray of int64, shape (K,)
+        Any tokens of the whole vocabulary.
+    target_masses : ndarray, shape (V,)
+        Of the tokens of the part.
+    probs : ndarray, shape (n, V)
+        Of its draws; one row if they all have the same law.
+    groups : ndarray of int64, shape (K,)
+        Left as they are where a token is of another part.
+    """
+    for k in range(len(tokens)):
+        token = tokens[k] - law.tokens[part]
+        if 0 <= token < len(target_masses):
+            mass = 0.0
+            for j in range(len(probs)):
+                mass += probs[j, token]
+            group = group_of_token(law, part, token, target_masses[token], mass)
+            if group >= 0:
+                groups[k] = group
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def find_masses(
+    law: GroupedLaw,
+    selection: GroupSelection,
+    part: int,
+    tokens: IntArray,
+    groups: IntArray,
+    probs: FloatArray,
+    kept: FloatArray,
+    chances: FloatArray,
+) -> None:
+    """Write down with what masses those tokens that a part can draw are selected.
+
+    Parameters
+    ----------
+    law, part, tokens, probs
+        As for `find_groups`, which gives `groups`.
+    selection : GroupSelection
+    kept : ndarray, shape (K,)
+        The mass with which a token is selected and kept.
+    chances : ndarray, shape (K,)
+        The probability that it is kept when it is selected.
+    """
+    first, stop = law.firsts[part], law.firsts[part + 1]
+    shares = selection.shares[selection.share_starts[part] : selection.share_starts[part + 1]]
+    for k in range(len(tokens)):
+        group, token = groups[k], tokens[k] - law.tokens[part]
+        if not first <= group < stop:
+            continue
+        chances[k], own = 1.0, group - first
+        if law.kinds[part] == CERTAIN:
+            kept[k] = shares[own]
+        elif law.kinds[part] == INDEPENDENT:
+            draws = law.draws[part]
+            kept[k] = 0.0
+            for j in range(draws):
+                kept[k] += probs[j % len(probs), token] * shares[own * draws + j]
+        else:
+            rate = probs[0, token] * MASS_SCALE
+            kept[k] = rate * shares[own]
+            if rate < law.heads[group]:
+                others = _without(law, part, group, rate)
+                found = mass_of_draw(law, selection, part, group, rate, others)
+                # Not more, up to rounding.
+                chances[k] = min(kept[k] / found, 1.0) if found > 0.0 else 1.0
+
+
+@njit(cache=True, nogil=True)
+def _without(law: GroupedLaw, part: int, group: int, rate: float) -> FloatArray:
+    """Power sums of a group without one token that is not its heaviest, but with that."""
+    others = law.powers[group].copy()
+    own, heaviest = rate * law.latest[part], law.heads[group] * law.latest[part]
+    power, most = own, heaviest
+    for d in range(1, POWERS + 1):
+        others[d] = max(others[d] - power + most, 0.0)
+        power, most = power * own, most * heaviest
+    return np.asarray(others)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def spread_selection(
+    law: GroupedLaw,
+    selection: GroupSelection,
+    part: int,
+    target_masses: FloatArray,
+    probs: FloatArray,
+    selected: FloatArray,
+) -> None:
+    """Fill in the mass with which each token of a part is selected and kept.
+
+    Parameters
+    ----------
+    law, selection, part, target_masses, probs
+        As for `find_groups`.
+    selected : ndarray, shape (V,)
+        Written at the tokens of the part.
+    """
+    singles = law.singles[law.single_starts[part] : law.single_starts[part + 1]]
+    shares = selection.shares[selection.share_starts[part] : selection.share_starts[part + 1]]
+    if law.kinds[part] == CERTAIN:
+        for place in range(len(singles)):
+            selected[singles[place]] = shares[place]
+        return
+    table, scale = law.tables[part], law.scales[part]
+    draws, unit = law.draws[part], 1.0
+    if law.kinds[part] == DRAWS:
+        draws, unit = 1, MASS_SCALE
+    place, following = 0, singles[0] if len(singles) else -1
+    for i in range(len(target_masses)):
+        mass = 0.0
+        for j in range(len(probs)):
+            mass += probs[j, i]
+        if mass > 0.0:
+            if i == following:
+                group = place
+                place += 1
+                following = singles[place] if place < len(singles) else -1
+            else:
+                group = table[bucket_of(target_masses[i], mass * scale)]
+            total = 0.0
+            for j in range(draws):
+                total += probs[j % len(probs), i] * unit * shares[group * draws + j]
+            selected[i] = total
+
+
+@njit(cache=True, nogil=True)
+def _first_group(order: NDArray[np.int32], groups: IntArray) -> int:
+    """Give the first group of an order that some draft is of."""
+    for group in order:
+        for own in groups:
+            if own == group:
+                return int(group)
+    return int(groups[0])
+
+
+@njit(cache=True, nogil=True)
+def select_drafts(
+    orders: NDArray[np.int32], places: IntArray, groups: IntArray, uniforms: FloatArray
+) -> IntArray:
+    """Select a draft of each row: of those in the first group of an order, one of equal chances.
+
+    Parameters
+    ----------
+    orders : ndarray of int32, shape (K, G)
+    places : ndarray of int64, shape (B,)
+        Which order each row takes.
+    groups : ndarray of int64, shape (B, n)
+        Group of each draft.
+    uniforms : ndarray, shape (B,)
+        In [0, 1): which of those it is.
+
+    Returns
+    -------
+    ndarray of int64, shape (B,)
+        Places among the drafts.
+    """
+    found = np.empty(len(groups), dtype=np.int64)
+    for row in range(len(groups)):
+        first = _first_group(orders[places[row]], groups[row])
+        met = (groups[row] == first).sum()
+        left = min(max(int(uniforms[row] * met), 0), met - 1)
+        for k in range(groups.shape[1]):
+            if groups[row, k] == first:
+                if left == 0:
+                    found[row] = k
+                left -= 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def selection_probs(orders: NDArray[np.int32], weights: FloatArray, groups: IntArray) -> FloatArray:
+    """Give the probability that each draft, (B, n), of known groups is selected."""
+    probs = np.zeros(groups.shape)
+    for row in range(len(groups)):
+        for k in range(len(orders)):
+            first = _first_group(orders[k], groups[row])
+            met = (groups[row] == first).sum()
+            for j in range(groups.shape[1]):
+                if groups[row, j] == first:
+                    probs[row, j] += weights[k] / met
+    return probs
