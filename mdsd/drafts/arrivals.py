@@ -19,6 +19,9 @@ _ALONE = 32
 _CHUNK = 50_000
 """About how many clocks ring at once while sampling, to bound memory."""
 
+_BLOCK = 512
+"""Length of the sums that a running sum is made of."""
+
 _SCALE = 2.0**512
 """On all rates: a power of two changes no ratio, and the clocks of subnormal ones stay finite."""
 
@@ -134,10 +137,15 @@ def set_clocks(draft_probs: FloatArray, num_drafts: int) -> Clocks:
     if np.count_nonzero(draft_probs) <= 3 * num_alone:
         return clock_each(draft_probs)
     alone = np.sort(np.argpartition(draft_probs, size - num_alone)[-num_alone:])
-    shared = draft_probs * _SCALE
+    # Summed in blocks, then over blocks: rounding adds up over a few hundred sums, not over V.
+    blocks = np.zeros((-(-size // _BLOCK), _BLOCK))
+    shared = blocks.reshape(-1)[:size]
+    np.multiply(draft_probs, _SCALE, out=shared)
     rates = shared[alone]
     shared[alone] = 0.0
-    return Clocks(frozen(alone), frozen(rates), frozen(np.cumsum(shared, out=shared)))
+    np.cumsum(blocks, axis=1, out=blocks)
+    blocks[1:] += np.cumsum(blocks[:-1, -1])[:, np.newaxis]
+    return Clocks(frozen(alone), frozen(rates), frozen(shared))
 
 
 def _earliest(times: FloatArray, count: int) -> IntArray:
