@@ -216,6 +216,12 @@ class TestRows:
             rounds.append(len(recorder.uniforms))
         assert max(rounds) > 1
 
+    @pytest.mark.parametrize("count", [1, 2, 20, 999])
+    def test_the_earliest_come_in_order(self, count):
+        times = np.random.default_rng(0).random((30, 1000))
+        found = arrivals._earliest(times, count)
+        assert found.tolist() == times.argsort(axis=1)[:, :count].tolist()
+
     def test_many_rows_follow_the_law(self):
         drawn = WithoutReplacement(REPEATING, 2).sample(5, 20_000)
         assert p_value(drawn) > FALSE_ALARM
