@@ -89,7 +89,7 @@ class ExplicitDraft(DeclaredDraft):
 
     @cached_property
     def _sums(self) -> FloatArray:
-        return frozen(np.cumsum(self.probs))
+        return frozen(self.probs.cumsum())
 
     def _prob(self, ids: IntArray) -> FloatArray:
         flat = ids.reshape(-1, self.num_drafts)

@@ -91,7 +91,7 @@ class IndependentDrafts(DeclaredDraft):
 
     @cached_property
     def _sums(self) -> FloatArray:
-        return frozen(np.cumsum(self.draft_probs, axis=1))
+        return frozen(self.draft_probs.cumsum(axis=1))
 
     def _each_prob(self, ids: IntArray) -> FloatArray:
         return self.draft_probs[np.arange(self.num_drafts), ids]

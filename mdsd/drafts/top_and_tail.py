@@ -43,7 +43,7 @@ class TopAndTail(DeclaredDraft):
 
     @cached_property
     def _tail_sums(self) -> FloatArray:
-        return frozen(np.cumsum(self.tail_probs))
+        return frozen(self.tail_probs.cumsum())
 
     def _certain(self) -> BoolArray:
         certain = np.zeros(self.vocab_size, dtype=np.bool_)

@@ -65,7 +65,7 @@ class WithReplacement(DeclaredDraft):
 
     @cached_property
     def _sums(self) -> FloatArray:
-        return frozen(np.cumsum(self.draft_probs))
+        return frozen(self.draft_probs.cumsum())
 
     def _prob(self, ids: IntArray) -> FloatArray:
         return np.asarray(self.draft_probs[ids].prod(axis=-1))
