@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from mdsd._arguments import check_whole, read_array
 from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs
-from mdsd._random import draw_tokens
+from mdsd._random import find_tokens
 from mdsd._tokens import check_token_ids
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts.base import DraftKind
@@ -84,7 +85,11 @@ class ExplicitDraft(DeclaredDraft):
         return (type(self), self.vocab_size, self.token_ids.tobytes(), self.probs.tobytes())
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        return self.token_ids[draw_tokens(self.probs, rng.random(size))]
+        return self.token_ids[find_tokens(self._sums, rng.random(size))]
+
+    @cached_property
+    def _sums(self) -> FloatArray:
+        return frozen(self.probs.cumsum())
 
     def _prob(self, ids: IntArray) -> FloatArray:
         flat = ids.reshape(-1, self.num_drafts)

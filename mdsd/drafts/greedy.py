@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._random import draw_tokens
+from mdsd._random import find_tokens
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts.top_and_tail import TopAndTail
 
@@ -62,7 +62,7 @@ class GreedyDraft(TopAndTail):
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         drawn = np.empty((size, self.num_drafts), dtype=np.int64)
         drawn[:, :-1] = self.top_token_ids
-        drawn[:, -1] = draw_tokens(self.tail_probs, rng.random(size))
+        drawn[:, -1] = find_tokens(self._tail_sums, rng.random(size))
         return drawn
 
     def _prob(self, ids: IntArray) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 from mdsd._arguments import shown
 from mdsd._frozen import frozen
 from mdsd._probabilities import check_probs, ratio_order
-from mdsd._random import draw_tokens
+from mdsd._random import find_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DraftDistribution
 from mdsd.drafts.declared import DeclaredDraft, product_of
@@ -85,8 +86,12 @@ class IndependentDrafts(DeclaredDraft):
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         uniforms = rng.random((size, self.num_drafts))
-        columns = [draw_tokens(q, uniforms[:, j]) for j, q in enumerate(self.draft_probs)]
+        columns = [find_tokens(sums, uniforms[:, j]) for j, sums in enumerate(self._sums)]
         return np.stack(columns, axis=1)
+
+    @cached_property
+    def _sums(self) -> FloatArray:
+        return frozen(self.draft_probs.cumsum(axis=1))
 
     def _each_prob(self, ids: IntArray) -> FloatArray:
         return self.draft_probs[np.arange(self.num_drafts), ids]

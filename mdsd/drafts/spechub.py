@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mdsd._random import draw_tokens
+from mdsd._random import find_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DraftDistribution
 from mdsd.drafts.top_and_tail import TopAndTail
@@ -85,7 +85,7 @@ class SpecHubDraft(TopAndTail):
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
         uniforms = rng.random((size, 2))
-        others = draw_tokens(self.tail_probs, uniforms[:, 0])
+        others = find_tokens(self._tail_sums, uniforms[:, 0])
         pairs = np.stack([others, np.full(size, self.hub)], axis=1)
         hub_first = uniforms[:, 1] >= self.other_first
         pairs[hub_first] = pairs[hub_first, ::-1]

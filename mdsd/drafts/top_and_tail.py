@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +39,10 @@ class TopAndTail(DeclaredDraft):
         mass = float(tail.sum())
         self.tail_probs = frozen(tail / mass if num_top < self.num_drafts else 0.0 * tail)
         return mass
+
+    @cached_property
+    def _tail_sums(self) -> FloatArray:
+        return frozen(self.tail_probs.cumsum())
 
     def _certain(self) -> BoolArray:
         certain = np.zeros(self.vocab_size, dtype=np.bool_)

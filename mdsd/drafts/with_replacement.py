@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mdsd._frozen import frozen
 from mdsd._probabilities import ratio_order
-from mdsd._random import draw_tokens
+from mdsd._random import find_tokens
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.drafts.independent import hit_of_independent, product_tuples, token_hits_of_independent
@@ -58,7 +60,11 @@ class WithReplacement(DeclaredDraft):
         self._read(draft_probs, num_drafts)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        return draw_tokens(self.draft_probs, rng.random((size, self.num_drafts)))
+        return find_tokens(self._sums, rng.random((size, self.num_drafts)))
+
+    @cached_property
+    def _sums(self) -> FloatArray:
+        return frozen(self.draft_probs.cumsum())
 
     def _prob(self, ids: IntArray) -> FloatArray:
         return np.asarray(self.draft_probs[ids].prod(axis=-1))

@@ -11,14 +11,12 @@ from numpy.typing import ArrayLike
 from mdsd._frozen import frozen
 from mdsd._probabilities import ratio_order
 from mdsd._typing import BoolArray, FloatArray, IntArray
+from mdsd.drafts.arrivals import FEW, Clocks, clock_each, repeats, set_clocks
 from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.rules.possible import are_distinct, are_positive
 
 if TYPE_CHECKING:
     from solvers.law_parts import LawPart
-
-_CHUNK = 4_000_000
-"""Most numbers drawn at once while sampling, to bound memory."""
 
 
 class WithoutReplacement(DeclaredDraft):
@@ -65,27 +63,19 @@ class WithoutReplacement(DeclaredDraft):
         self._read(draft_probs, num_drafts)
 
     def _draw(self, rng: np.random.Generator, size: int) -> IntArray:
-        # The n earliest of independent exponential arrivals are n successive draws without
-        # replacement. Unlike draws from a shrinking cumulative sum this loses nothing when one
-        # token holds nearly all the mass.
-        support = np.flatnonzero(self.draft_probs)
-        rates, n = self.draft_probs[support], self.num_drafts
-        rows = max(1, _CHUNK // len(support))
-        drawn = np.empty((size, n), dtype=np.int64)
-        for start in range(0, size, rows):
-            stop = min(size, start + rows)
-            with np.errstate(over="ignore"):
-                arrivals = rng.standard_exponential((stop - start, len(support))) / rates
-            first = np.argpartition(arrivals, n - 1, axis=1)[:, :n]
-            sequence = np.argsort(np.take_along_axis(arrivals, first, axis=1), axis=1)
-            drawn[start:stop] = support[np.take_along_axis(first, sequence, axis=1)]
-        return drawn
+        few = size * self.vocab_size <= FEW
+        clocks = clock_each(self.draft_probs) if few else self._clocks
+        return clocks.draw(rng, size, self.num_drafts)
+
+    @cached_property
+    def _clocks(self) -> Clocks:
+        return set_clocks(self.draft_probs, self.num_drafts)
 
     def _prob(self, ids: IntArray) -> FloatArray:
         flat = ids.reshape(-1, self.num_drafts)
         remaining = remaining_masses(self.draft_probs, flat[:, :-1])
         # A token drawn before has no mass left, and an exhausted remainder no tokens.
-        chances = np.where(_repeats(flat), 0.0, self.draft_probs[flat])
+        chances = np.where(repeats(flat), 0.0, self.draft_probs[flat])
         ratios = np.divide(chances, remaining, out=np.zeros_like(chances), where=remaining > 0.0)
         return np.asarray(ratios.prod(axis=1).reshape(ids.shape[:-1]))
 
@@ -156,16 +146,10 @@ def remaining_masses(draft_probs: FloatArray, removed: IntArray) -> FloatArray:
         Entry k is the mass left after the first k removals. It is the sum of what remains wherever
         ``1 - removed`` would lose digits.
     """
-    gone = np.where(_repeats(removed), 0.0, draft_probs[removed]).cumsum(axis=1)
+    gone = np.where(repeats(removed), 0.0, draft_probs[removed]).cumsum(axis=1)
     left = np.concatenate([np.ones((len(removed), 1)), 1.0 - gone], axis=1)
     for row, k in zip(*np.nonzero(gone > 0.5), strict=True):
         rest = draft_probs.copy()
         rest[removed[row, : k + 1]] = 0.0
         left[row, k + 1] = rest.sum()
     return left
-
-
-def _repeats(ids: IntArray) -> BoolArray:
-    """Mark, in each row, the tokens that stand earlier in the same row."""
-    same = ids[:, :, np.newaxis] == ids[:, np.newaxis, :]
-    return np.asarray(np.tril(same, k=-1).any(axis=2))

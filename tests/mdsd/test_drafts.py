@@ -227,7 +227,7 @@ class TestByHand:
         assert tuple_p_value(draft.sample(1, 3000), law_of(draft)) > FALSE_ALARM
 
     def test_sampling_in_pieces_follows_the_law(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("mdsd.drafts.without_replacement._CHUNK", 50)
+        monkeypatch.setattr("mdsd.drafts.arrivals._CHUNK", 50)
         draft = WithoutReplacement(Q, 2)
         assert tuple_p_value(draft.sample(3, 3000), law_of(draft)) > FALSE_ALARM
 

@@ -112,7 +112,7 @@ def test_memory_stays_under_forty_arrays(call):
 
 LOTTERY_MEMORY = {
     "without_replacement": (lambda p, q: mdsd.WithoutReplacement(q, 4), 20),
-    "independent": (lambda p, q: mdsd.IndependentDrafts([q, p, q[::-1]]), 31),
+    "independent": (lambda p, q: mdsd.IndependentDrafts([q, p, q[::-1]]), 34),
 }
 
 
