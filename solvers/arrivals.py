@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from solvers._typing import FloatArray, IntArray
-from solvers.hitting import MASS_SCALE, _node, arrival_chances
+from solvers.hitting import MASS_SCALE, _expm1_ratio, _node
 from solvers.ratio_groups import (
     HEAVY,
     NUM_BUCKETS,
@@ -251,6 +251,19 @@ def _nodes(
             times.append(t)
             weights.append(weight * step)
     return np.array(times), np.array(weights)
+
+
+@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
+def arrival_chances(rate: float, times: FloatArray, stay: FloatArray, come: FloatArray) -> None:
+    """Fill in the chances that a token has not arrived, and that it has, by ascending times."""
+    early = np.searchsorted(times, 0.125 / rate)
+    for m in range(early):
+        x = rate * times[m]
+        come[m] = x * _expm1_ratio(-x)
+        stay[m] = 1.0 - come[m]
+    for m in range(early, len(times)):
+        stay[m] = math.exp(-rate * times[m])
+        come[m] = 1.0 - stay[m]
 
 
 @njit(cache=True, nogil=True)

@@ -9,7 +9,6 @@ to have that ratio, too, what is selected is in proportion to the rates.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from solvers._typing import FloatArray, IntArray
-from solvers.arrivals import POWERS, count_faint, flow_of_faint
+from solvers.arrivals import POWERS, arrival_chances, count_faint, flow_of_faint
 from solvers.group_hits import hits_of_groups, join_group, reach_groups
 from solvers.grouped_law import CERTAIN, DRAWS, INDEPENDENT, GroupedLaw, part_of
 from solvers.hitting import MASS_SCALE
@@ -88,7 +87,8 @@ def _add_shares(
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
 def _selected_mass(
     rate: float,
-    times: FloatArray,
+    stay: FloatArray,
+    come: FloatArray,
     counts: FloatArray,
     flows: FloatArray,
     around: FloatArray,
@@ -100,11 +100,12 @@ def _selected_mass(
     ----------
     rate : float
         Of the token.
-    times : ndarray, shape (M,)
+    stay, come : ndarray, shape (M,)
+        The chances that it has not, and has, arrived by each node.
     counts, flows : ndarray, shape (n, M)
         Arrivals of the others of its group (`solvers.arrivals.count_faint`).
     around, drained : ndarray, shape (n, M)
-        Of its group, from `select_groups`.
+        Of its group: see `_add_around`.
 
     Notes
     -----
@@ -116,19 +117,32 @@ def _selected_mass(
     """
     num_draws, width = counts.shape
     chosen, displaced = 0.0, 0.0
-    for m in range(width):
-        stay, come = math.exp(-rate * times[m]), -math.expm1(-rate * times[m])
-        fewer, fewer_drained = 0.0, 0.0  # fewer than r behind have arrived
-        for r in range(num_draws):
-            if r > 0:
-                k = num_draws - 1 - r
-                # Here fewer than r, beside k others of the group and the token itself.
-                even = counts[k, m] / (k + 1.0)
-                late = flows[k, m] / ((k + 1.0) * (k + 2.0))
-                displaced += come * (even * fewer_drained + late * fewer)
-            fewer += around[r, m]
-            fewer_drained += drained[r, m]
-            chosen += stay * counts[num_draws - 1 - r, m] / (num_draws - r) * fewer
+    fewer, fewer_drained = np.zeros(width), np.zeros(width)  # fewer than r behind have arrived
+    for r in range(num_draws):
+        k = num_draws - 1 - r
+        even, late = 1.0 / (k + 1.0), 1.0 / ((k + 1.0) * (k + 2.0))
+        for m in range(width):
+            # Here fewer than r, beside k others of the group and the token itself.
+            short = even * counts[k, m] * fewer_drained[m] + late * flows[k, m] * fewer[m]
+            displaced += come[m] * short
+            fewer[m] += around[r, m]
+            fewer_drained[m] += drained[r, m]
+            chosen += even * stay[m] * counts[k, m] * fewer[m]
+    return max(rate * chosen - displaced, 0.0)
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+def _mass_alone(
+    rate: float, stay: FloatArray, come: FloatArray, around: FloatArray, drained: FloatArray
+) -> float:
+    """Give the mass with which a token is selected that is a group by itself."""
+    num_draws, width = around.shape
+    chosen, displaced = 0.0, 0.0
+    for r in range(num_draws):
+        for m in range(width):
+            chosen += stay[m] * around[r, m]
+            if r < num_draws - 1:
+                displaced += come[m] * drained[r, m]
     return max(rate * chosen - displaced, 0.0)
 
 
@@ -250,13 +264,19 @@ def mass_of_draw(
     num_draws, width = law.draws[part], len(times)
     around = selection.around[selection.around_starts[part] : selection.around_starts[part + 1]]
     own = around.reshape((2, stop - first, num_draws, width))[:, group - first]
-    counts, flows = np.zeros((num_draws, width)), np.zeros((num_draws, width))
-    if others[1] > 0.0:
-        count_faint(others, law.latest[part], times, counts)
-        flow_of_faint(others, law.latest[part], times, counts, flows)
-    else:
-        counts[0] = 1.0
-    return _selected_mass(rate, times, counts, flows, own[0], own[1])
+    if not others[1] > 0.0:
+        numbers = law.numbers[law.number_starts[part] : law.number_starts[part + 1]]
+        arrived = numbers.reshape((stop - first, num_draws, width))[group - first]
+        if num_draws > 1 and rate == law.heads[group]:
+            return _mass_alone(rate, arrived[0], arrived[1], own[0], own[1])
+    stay, come = np.empty(width), np.empty(width)
+    arrival_chances(rate, times, stay, come)
+    if not others[1] > 0.0:
+        return _mass_alone(rate, stay, come, own[0], own[1])
+    counts, flows = np.empty((num_draws, width)), np.empty((num_draws, width))
+    count_faint(others, law.latest[part], times, counts)
+    flow_of_faint(others, law.latest[part], times, counts, flows)
+    return _selected_mass(rate, stay, come, counts, flows, own[0], own[1])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

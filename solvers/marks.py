@@ -28,7 +28,7 @@ from solvers.ratio_groups import (
     sure_overlap,
 )
 
-_FEWEST_GROUPS = 512
+_FEWEST_GROUPS = 384
 """Groups to begin with; so many tokens stand alone. On real positions the gap is then 1e-4."""
 
 

@@ -162,10 +162,14 @@ def sum_buckets(
 @njit(cache=True, nogil=True)
 def alone(draw_masses: FloatArray, most: int) -> IntArray:
     """List the tokens that can be drawn; none if there are more than `most`."""
-    live = 0
-    for mass in draw_masses:
-        live += 1 if mass > 0.0 else 0
-    return np.flatnonzero(draw_masses) if live <= most else np.empty(0, dtype=np.int64)
+    found, live = np.empty(most, dtype=np.int64), 0
+    for i in range(len(draw_masses)):
+        if draw_masses[i] > 0.0:
+            if live == most:
+                return found[:0]
+            found[live] = i
+            live += 1
+    return found[:live]
 
 
 @njit(cache=True, nogil=True)
