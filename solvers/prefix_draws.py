@@ -17,53 +17,68 @@ import math
 import numpy as np
 from numba import njit
 
-from solvers._typing import FloatArray, IntArray
-from solvers.grouped_draws import _EXPM1_POWERS, _FAINT, _POWERS, _add_powers, _join_token
+from solvers._typing import BoolArray, FloatArray, IntArray
+from solvers.grouped_draws import (
+    _EXPM1_POWERS,
+    _FAINT,
+    _POWERS,
+    _UNBORN,
+    _add_powers,
+    _join_token,
+)
 from solvers.hitting import _BLOCK, _LOWEST_NODE, _NEGLIGIBLE, MASS_SCALE, _node, arrival_chances
 from solvers.sorting import falling_order
 
-FEWEST_TOKENS = 1024
+FEWEST_TOKENS = 2048
 """Up to so many tokens that can be drawn, every prefix is sooner looked at."""
 
 MOST_DRAWS = 16
 """Draws up to which every sum of products of arrivals, and every cell's, stays a number."""
 
-_FEW = 4096
-"""Tokens of opened cells that are sorted to the last digit."""
+_PARTS = 1024
+"""Parts that the cells opened are cut into: single tokens where they have no more than these."""
 
 _P, _Q = 0, _POWERS + 1
 """Columns of a cell's mass p and mass q; between them stand the power sums of its faint tokens."""
 
 
-@njit(cache=True)
-def _horizon(rates: FloatArray, num_draws: int) -> float:
-    """Give a time by which n tokens have arrived, but for a chance that no double notices.
+@njit(cache=True, error_model="numpy")
+def _compact(
+    p: FloatArray, q: FloatArray, masses: FloatArray, rates: FloatArray, ratios: FloatArray
+) -> int:
+    """Fill in p, scaled q and p over that of the tokens that can be drawn; give their number."""
+    live = 0
+    for i in range(len(p)):
+        rate = q[i] * MASS_SCALE
+        masses[live], rates[live] = p[i], rate
+        ratios[live] = p[i] / rate + 0.0  # which takes the sign from a negative zero
+        live += rate > 0.0
+    return live
 
-    With mu arrivals expected, fewer than n have the chance ``exp(-mu) (e mu / (n - 1))**(n - 1)``
-    at most (Chernoff), and mu is known from below by the mass of each octave of rates.
+
+@njit(cache=True)
+def _horizon(rates: FloatArray, exponents: IntArray, num_draws: int, step: float) -> float:
+    """Last node by which fewer than n tokens have arrived with a chance that anything notices.
+
+    With mu arrivals expected, that chance is ``exp(-mu) (e mu / (n - 1))**(n - 1)`` at most
+    (Chernoff), and mu is known from below by the mass of each octave of rates.
     """
-    exponents, octaves = rates.view(np.int64) >> 52, np.zeros(2048)
+    octaves = np.zeros(2048)
     for i in range(len(rates)):
-        octaves[exponents[i]] += rates[i]
-    occupied = np.flatnonzero(octaves)
-    time, expected, others = 1.0 / MASS_SCALE, 0.0, num_draws - 1
+        octaves[exponents[i] >> 52] += rates[i]
+    time, others = 1.0 / MASS_SCALE, num_draws - 1
     while True:
         expected = 0.0
-        for e in occupied:
-            most = 2.0 ** (e - 1022) * time
-            expected += octaves[e] * time * (-math.expm1(-most) / most if most > 1e-9 else 1.0)
-        if expected > others:
-            log_chance = -expected
-            if others > 0:
-                log_chance += others * (1.0 + math.log(expected / others))
-            if math.log(time) + log_chance < math.log(_NEGLIGIBLE):
-                return time
+        for e in range(2048):
+            if octaves[e] > 0.0:
+                most = 2.0 ** (e - 1022) * time
+                expected += octaves[e] * time * (-math.expm1(-most) / most if most > 1e-9 else 1.0)
+        log_chance = -expected
+        if others > 0 and expected > others:
+            log_chance += others * (1.0 + math.log(expected / others))
+        if expected > others and math.log(time) + log_chance < math.log(_NEGLIGIBLE):
+            break
         time *= 2.0
-
-
-@njit(cache=True)
-def _last_node(time: float, step: float) -> float:
-    """Time of the first node, of those that end a block, that is not before a time."""
     s = _LOWEST_NODE + (_BLOCK - 1) * step
     while _node(s)[0] < time:
         s += _BLOCK * step
@@ -71,25 +86,76 @@ def _last_node(time: float, step: float) -> float:
 
 
 @njit(cache=True)
-def _ratio(key: int) -> float:
-    """Number whose bits are the key."""
-    return np.array([key]).view(np.float64)[0]
+def _heaviest(
+    rates: FloatArray, ratios: FloatArray, horizon: float
+) -> tuple[FloatArray, FloatArray]:
+    """Rates and ratios of the tokens that are not faint at the horizon, lowest ratio first."""
+    size, found = 0, np.empty(len(rates), dtype=np.int64)
+    for i in range(len(rates)):
+        found[size] = i
+        size += rates[i] * horizon > _FAINT
+    unsorted = np.empty(size)
+    for k in range(size):
+        unsorted[k] = ratios[found[k]]
+    order = falling_order(unsorted)
+    heavy, heavy_ratios = np.empty(size), np.empty(size)
+    for k in range(size):
+        i = order[size - 1 - k]
+        heavy[k], heavy_ratios[k] = rates[found[i]], unsorted[i]
+    return heavy, heavy_ratios
+
+
+@njit(cache=True, inline="always")
+def _add_token(cells: FloatArray, c: int, mass: float, rate: float, horizon: float) -> None:
+    """Add p, the powers of x at the horizon if the token is faint by then, and q."""
+    cells[c, _P] += mass
+    cells[c, _Q] += rate
+    x = rate * horizon
+    if x <= _FAINT:
+        cells[c, 1] += x
+        if x > _UNBORN:  # else the powers would sink into slow subnormal numbers
+            x2 = x * x
+            x4 = x2 * x2
+            cells[c, 2] += x2
+            cells[c, 3] += x2 * x
+            cells[c, 4] += x4
+            cells[c, 5] += x4 * x
+            cells[c, 6] += x4 * x2
+            cells[c, 7] += x4 * x2 * x
+            cells[c, 8] += x4 * x4
 
 
 @njit(cache=True)
 def _deal(
-    masses: FloatArray, rates: FloatArray, places: IntArray, num_cells: int, horizon: float
-) -> FloatArray:
-    """Sum over the tokens of each cell: p, the powers of x at the horizon if it is faint, and q."""
-    cells = np.zeros((num_cells, _POWERS + 2))
-    for i in range(len(places)):
-        cell = cells[places[i]]
-        cell[_P] += masses[i]
-        cell[_Q] += rates[i]
-        x = rates[i] * horizon
-        if x <= _FAINT:
-            _add_powers(x, cell[:_Q])
-    return cells
+    masses: FloatArray,
+    rates: FloatArray,
+    keys: IntArray,
+    horizon: float,
+    places: IntArray,
+) -> tuple[FloatArray, IntArray]:
+    """Deal the tokens into cells by the bits of their ratios: cells, and highest key of each.
+
+    Cell 0 has those of ratio 0. Fills in the cell of each token.
+    """
+    lowest, highest = np.int64(np.iinfo(np.int64).max), np.int64(1)
+    for i in range(len(keys)):
+        lowest = min(lowest, keys[i] if keys[i] > 0 else lowest)
+        highest = max(highest, keys[i])
+    lowest = min(lowest, highest)
+    # Up to so many cells: about as many as there will be tokens in those that are opened.
+    most, shift = 2.0 * math.sqrt(len(keys)), 0
+    while (highest - lowest) >> shift >= most:
+        shift += 1
+    size = ((highest - lowest) >> shift) + 2
+    tops = np.zeros(size, dtype=np.int64)
+    for c in range(1, size):
+        tops[c] = min(lowest + (c << shift) - 1, highest)
+    for i in range(len(keys)):
+        places[i] = ((keys[i] - lowest) >> shift) + 1 if keys[i] > 0 else 0
+    cells = np.zeros((size, _POWERS + 2))
+    for i in range(len(keys)):
+        _add_token(cells, places[i], masses[i], rates[i], horizon)
+    return cells, tops
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
@@ -144,11 +210,11 @@ def _missed(
 @njit(cache=True)
 def _add_block(
     cells: FloatArray,
-    tops: IntArray,
-    asked: IntArray,
+    tops: FloatArray,
+    asked: BoolArray,
     ahead: FloatArray,
     heavy: FloatArray,
-    heavy_keys: IntArray,
+    heavy_ratios: FloatArray,
     horizon: float,
     num_draws: int,
     times: FloatArray,
@@ -172,7 +238,7 @@ def _add_block(
         for d in range(1, _POWERS + 1):
             power *= factor
             sums[d] += cells[g, d] * power
-        while h < len(heavy) and heavy_keys[h] <= tops[g]:
+        while h < len(heavy) and heavy_ratios[h] <= tops[g]:
             if heavy[h] * latest <= _FAINT:
                 _add_powers(heavy[h] * latest, sums)
             else:
@@ -197,19 +263,30 @@ def _add_block(
 
 
 @njit(cache=True)
-def _hits(
+def _value_at_ends(
     cells: FloatArray,
-    tops: IntArray,
-    asked: IntArray,
-    ahead: FloatArray,
+    tops: FloatArray,
+    asked: BoolArray,
     heavy: FloatArray,
-    heavy_keys: IntArray,
+    heavy_ratios: FloatArray,
     horizon: float,
     num_draws: int,
     step: float,
+    below: FloatArray,
     hits: FloatArray,
-) -> None:
-    """Fill in the hits asked for."""
+) -> tuple[float, float]:
+    """Give the best value at the ends asked for, and the largest ratio in H there.
+
+    Fills in p of all cells before each end, and the hits asked for; others stay as they are.
+    """
+    count = len(cells)
+    ahead = np.zeros(count + 1)
+    for g in range(count):
+        # From either side, so that a value near 0 keeps its digits.
+        below[g + 1] = below[g] + cells[g, _P]
+        ahead[count - 1 - g] = ahead[count - g] + cells[count - 1 - g, _Q]
+        if asked[g]:
+            hits[g + 1] = 0.0
     times, node_weights = np.empty(_BLOCK), np.empty(_BLOCK)
     s = _LOWEST_NODE
     while True:
@@ -222,7 +299,7 @@ def _hits(
             asked,
             ahead,
             heavy,
-            heavy_keys,
+            heavy_ratios,
             horizon,
             num_draws,
             times,
@@ -231,93 +308,23 @@ def _hits(
         )
         if times[-1] >= horizon or (s > 1.0 and times[-1] * fewer < _NEGLIGIBLE):
             break
-    for g in range(len(cells)):
+    best, cut = np.inf, 0.0
+    for g in range(count - 1, -1, -1):
         if asked[g]:
             hits[g + 1] = min(hits[g + 1] * ahead[g + 1] * step, 1.0)
-
-
-@njit(cache=True)
-def _places(
-    keys: IntArray, owners: IntArray, num_owners: int
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Part the cells opened: part of each token, and lowest and highest key of each part."""
-    size = len(keys)
-    places = np.empty(size, dtype=np.int64)
-    if size <= _FEW:
-        order = falling_order(keys.view(np.float64))[::-1]
-        bottoms, part = np.empty(size, dtype=np.int64), -1
-        for i in order:
-            if part < 0 or keys[i] != bottoms[part]:
-                part += 1
-                bottoms[part] = keys[i]
-            places[i] = part
-        return places, bottoms[: part + 1], bottoms[: part + 1].copy()
-    lowest = np.full(num_owners, np.iinfo(np.int64).max)
-    highest = np.full(num_owners, -1)
-    for i in range(size):
-        o = owners[i]
-        lowest[o], highest[o] = min(lowest[o], keys[i]), max(highest[o], keys[i])
-    # Up to so many parts: about as many as there will be tokens in those that are opened.
-    most = 2.0 * math.sqrt(size / num_owners)
-    shifts, starts = np.zeros(num_owners, dtype=np.int64), np.zeros(num_owners + 1, dtype=np.int64)
-    for o in range(num_owners):
-        starts[o + 1] = starts[o]
-        if highest[o] >= 0:
-            while (highest[o] - lowest[o]) >> shifts[o] >= most:
-                shifts[o] += 1
-            starts[o + 1] += ((highest[o] - lowest[o]) >> shifts[o]) + 1
-    bottoms, tops = np.empty(starts[-1], dtype=np.int64), np.empty(starts[-1], dtype=np.int64)
-    for o in range(num_owners):
-        for k in range(starts[o], starts[o + 1]):
-            bottoms[k] = lowest[o] + ((k - starts[o]) << shifts[o])
-            tops[k] = min(lowest[o] + ((k + 1 - starts[o]) << shifts[o]) - 1, highest[o])
-    for i in range(size):
-        o = owners[i]
-        places[i] = starts[o] + ((keys[i] - lowest[o]) >> shifts[o])
-    return places, bottoms, tops
-
-
-@njit(cache=True)
-def _replace(
-    cells: FloatArray,
-    tops: IntArray,
-    hits: FloatArray,
-    opened: IntArray,
-    parts: FloatArray,
-    parts_top: IntArray,
-) -> tuple[FloatArray, IntArray, FloatArray, IntArray]:
-    """Put the parts of opened cells in their place: cells, highest keys, hits (-1: not known), part.
-
-    The part that a cell is, or -1 for a cell that was there before.
-    """
-    most = len(cells) + len(parts)
-    new_cells, new_tops = np.empty((most, cells.shape[1])), np.empty(most, dtype=np.int64)
-    new_hits, part = np.full(most + 1, -1.0), np.full(most, -1)
-    new_hits[0] = 1.0
-    size, r = 0, 0
-    for g in range(len(cells)):
-        if opened[g] < 0:
-            new_cells[size], new_tops[size] = cells[g], tops[g]
-            size += 1
-        while opened[g] >= 0 and r < len(parts) and parts_top[r] <= tops[g]:
-            if parts[r, _Q] > 0.0:
-                new_cells[size], new_tops[size], part[size] = parts[r], parts_top[r], r
-                size += 1
-            r += 1
-        if size > 0:
-            new_hits[size] = hits[g + 1]
-    return new_cells[:size], new_tops[:size], new_hits[: size + 1], part[:size]
+            if below[g + 1] + hits[g + 1] < best:
+                best, cut = below[g + 1] + hits[g + 1], tops[g]
+    return best, cut
 
 
 @njit(cache=True)
 def _is_open(
-    cell: FloatArray, below: float, hits: FloatArray, slopes: tuple[float, float], best: float
+    cell: FloatArray, lower: float, upper: float, below: float, hits: FloatArray, best: float
 ) -> bool:
-    """Tell whether a cut inside a cell could come below the best value.
+    """Tell whether a cut inside a cell, of ratios between two, could come below the best value.
 
-    `below` is p of the cells before it, `hits` are those before the cell joins H and after.
+    `below` is p of the cells before it, and `hits` are those before it joins H and after.
     """
-    lower, upper = slopes
     if upper <= lower or cell[_P] <= 0.0:
         return False
     # Where the left tangent, of slope `upper`, meets the right one, of slope `lower`.
@@ -328,14 +335,90 @@ def _is_open(
     return below + (cell[_P] - gained) + chord < best * (1.0 - 1e-15)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True)
+def _gather(
+    masses: FloatArray,
+    rates: FloatArray,
+    ratios: FloatArray,
+    places: IntArray,
+    is_open: BoolArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Masses, rates and ratios of the tokens in open cells, lowest ratio first."""
+    size, found = 0, np.empty(len(places), dtype=np.int64)
+    for i in range(len(places)):
+        found[size] = i
+        size += is_open[places[i]]
+    unsorted = np.empty(size)
+    for k in range(size):
+        unsorted[k] = ratios[found[k]]
+    order = falling_order(unsorted)
+    inside = np.empty((3, size))
+    for k in range(size):
+        i = found[order[size - 1 - k]]
+        inside[0, k], inside[1, k], inside[2, k] = masses[i], rates[i], ratios[i]
+    return inside[0], inside[1], inside[2]
+
+
+@njit(cache=True)
+def _split(
+    cells: FloatArray,
+    tops: FloatArray,
+    hits: FloatArray,
+    is_open: BoolArray,
+    masses: FloatArray,
+    rates: FloatArray,
+    ratios: FloatArray,
+    horizon: float,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, BoolArray]:
+    """Put parts in the place of open cells: cells, lowest ratio, highest, hits, ends to ask for.
+
+    The tokens of the open cells, perhaps among others, are those given, lowest ratio first. Tokens
+    of one ratio stay together.
+    """
+    count = len(cells)
+    first, last = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    inside, place = 0, 0
+    for g in range(count):
+        first[g] = place
+        while place < len(ratios) and ratios[place] <= tops[g]:
+            place += 1
+        last[g] = place
+        if is_open[g]:
+            inside += last[g] - first[g]
+    each = (inside + _PARTS - 1) // _PARTS
+    most = count
+    for g in range(count):
+        if is_open[g]:
+            most += (last[g] - first[g]) // each
+    new_cells, new_hits = np.zeros((most, cells.shape[1])), np.ones(most + 1)
+    new_bottoms, new_tops = np.empty(most), np.empty(most)
+    asked = np.zeros(most, dtype=np.bool_)
+    size = 0
+    for g in range(count):
+        if not is_open[g]:
+            new_cells[size], new_bottoms[size], new_tops[size] = cells[g], tops[g], tops[g]
+            size += 1
+        place = first[g]
+        while is_open[g] and place < last[g]:
+            start, stop = place, min(place + each, last[g])
+            while place < stop or (place < last[g] and ratios[place] == ratios[place - 1]):
+                _add_token(new_cells, size, masses[place], rates[place], horizon)
+                place += 1
+            new_bottoms[size], new_tops[size] = ratios[start], ratios[place - 1]
+            asked[size] = place < last[g]
+            size += 1
+        new_hits[size] = hits[g + 1]
+    return new_cells[:size], new_bottoms[:size], new_tops[:size], new_hits[: size + 1], asked[:size]
+
+
+@njit(cache=True, nogil=True)
 def best_cut(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> tuple[float, float]:
     """Best prefix for n draws without replacement, without a sort of all tokens.
 
     Parameters
     ----------
     p, q : ndarray, shape (V,)
-        Target and draw probabilities; more than `FEWEST_TOKENS` of q are positive.
+        Target and draw probabilities; `FEWEST_TOKENS` of q or more are positive.
     num_draws : int
         n in ``1 .. MOST_DRAWS``.
     step : float
@@ -353,66 +436,58 @@ def best_cut(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> tuple
     >>> p, q = np.full(4000, 1 / 4000), np.repeat([0.4 / 2000, 0.6 / 2000], 2000)
     >>> value, cut = best_cut(p, q, 2, 0.2)
     >>> round(value, 4), int(np.sum(p / (q * MASS_SCALE) <= cut))
-    (1.0, 4000)
+    (0.95, 4000)
     """
     masses, rates, ratios = np.empty(len(p)), np.empty(len(p)), np.empty(len(p))
-    live = 0
-    for i in range(len(p)):
-        rate = q[i] * MASS_SCALE
-        masses[live], rates[live], ratios[live] = p[i], rate, p[i] / rate + 0.0
-        live += rate > 0.0
+    live = _compact(p, q, masses, rates, ratios)
     masses, rates, ratios = masses[:live], rates[:live], ratios[:live]
+    horizon = _horizon(rates, rates.view(np.int64), num_draws, step)
+    heavy, heavy_ratios = _heaviest(rates, ratios, horizon)
 
-    horizon = _last_node(_horizon(rates, num_draws), step)
-    large = np.flatnonzero(rates * horizon > _FAINT)
-    large = large[falling_order(ratios[large])[::-1]]
-    heavy, heavy_keys = rates[large], ratios[large].view(np.int64)
-
-    # To begin with, the tokens of ratio 0 are one cell, and all others another.
-    owners = (ratios > 0.0).astype(np.int64)
-    cells, tops = np.zeros((2, _POWERS + 2)), np.array([0, np.iinfo(np.int64).max])
-    opened, hits = np.arange(2), np.array([1.0, -1.0, 0.0])
-    best, cut = np.inf, np.int64(0)
+    places = np.empty(live, dtype=np.int64)
+    cells, top_keys = _deal(masses, rates, ratios.view(np.int64), horizon, places)
+    tops = top_keys.view(np.float64)
+    bottoms, asked, hits = (
+        np.zeros(len(cells)),
+        np.empty(len(cells), np.bool_),
+        np.ones(len(cells) + 1),
+    )
+    for g in range(len(cells)):
+        if g > 0:
+            bottoms[g] = tops[g - 1]
+        asked[g] = cells[g, _Q] > 0.0 and g < len(cells) - 1
+    hits[-1] = 0.0
+    best, cut, is_sorted = np.inf, 0.0, False
     while True:
-        keys = ratios.view(np.int64)
-        places, bottoms, parts_top = _places(keys, owners, opened.max() + 1)
-        parts = _deal(masses, rates, places, len(bottoms), horizon)
-        cells, tops, hits, part = _replace(cells, tops, hits, opened, parts, parts_top)
-
-        # Masses from each cell down, and from each cell up: a value near 0 keeps its digits.
         count = len(cells)
-        below, ahead = np.zeros(count + 1), np.zeros(count + 1)
+        below, is_open, any_open = np.zeros(count + 1), np.zeros(count, np.bool_), False
+        found = _value_at_ends(
+            cells,
+            tops,
+            asked,
+            heavy,
+            heavy_ratios,
+            horizon,
+            num_draws,
+            step,
+            below,
+            hits,
+        )
+        if not is_sorted:
+            best, cut = below[count], tops[count - 1]  # that of A without a token
+            for g in range(count - 1):
+                if not asked[g]:
+                    hits[g + 1] = hits[g]
+        if found[0] < best:
+            best, cut = found
         for g in range(count):
-            below[g + 1] = below[g] + cells[g, _P]
-            ahead[count - 1 - g] = ahead[count - g] + cells[count - 1 - g, _Q]
-        asked = hits[1:] < 0.0
-        hits = np.maximum(hits, 0.0)
-        _hits(cells, tops, asked, ahead, heavy, heavy_keys, horizon, num_draws, step, hits)
-        if below[count] < best:
-            best, cut = below[count], tops[count - 1]
-        for g in range(count - 2, -1, -1):
-            if asked[g] and below[g + 1] + hits[g + 1] < best:
-                best, cut = below[g + 1] + hits[g + 1], tops[g]
-
-        opened, found = np.full(count, -1), 0
-        for g in range(count):
-            r = part[g]
-            if r >= 0 and _is_open(
-                cells[g],
-                below[g],
-                hits[g : g + 2],
-                (_ratio(bottoms[r]), _ratio(parts_top[r])),
-                best,
-            ):
-                opened[g] = found
-                found += 1
-        if found == 0:
-            return min(best, 1.0), _ratio(cut)
-        owner_of_part = np.full(len(parts), -1)
-        for g in range(count):
-            if part[g] >= 0:
-                owner_of_part[part[g]] = opened[g]
-        owners = owner_of_part[places]
-        inside = np.flatnonzero(owners >= 0)
-        masses, rates, ratios = masses[inside], rates[inside], ratios[inside]
-        owners = owners[inside]
+            is_open[g] = _is_open(cells[g], bottoms[g], tops[g], below[g], hits[g : g + 2], best)
+            any_open |= is_open[g]
+        if not any_open:
+            return min(best, 1.0), cut
+        if not is_sorted:
+            masses, rates, ratios = _gather(masses, rates, ratios, places, is_open)
+            is_sorted = True
+        cells, bottoms, tops, hits, asked = _split(
+            cells, tops, hits, is_open, masses, rates, ratios, horizon
+        )
