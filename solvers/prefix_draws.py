@@ -16,6 +16,7 @@ import math
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.grouped_draws import (
@@ -43,17 +44,13 @@ _P, _Q = 0, _POWERS + 1
 
 
 @njit(cache=True, error_model="numpy")
-def _compact(
-    p: FloatArray, q: FloatArray, masses: FloatArray, rates: FloatArray, ratios: FloatArray
-) -> int:
-    """Fill in p, scaled q and p over that of the tokens that can be drawn; give their number."""
-    live = 0
-    for i in range(len(p)):
-        rate = q[i] * MASS_SCALE
-        masses[live], rates[live] = p[i], rate
-        ratios[live] = p[i] / rate + 0.0  # which takes the sign from a negative zero
-        live += rate > 0.0
-    return live
+def _ratios(masses: FloatArray, rates: FloatArray) -> FloatArray:
+    """Ratios of p to scaled q, infinite where q = 0."""
+    ratios = np.empty(len(masses))
+    for i in range(len(masses)):
+        # Adding 0 takes the sign from a negative zero.
+        ratios[i] = masses[i] / rates[i] + 0.0 if rates[i] > 0.0 else np.inf
+    return ratios
 
 
 @njit(cache=True)
@@ -85,26 +82,6 @@ def _horizon(rates: FloatArray, exponents: IntArray, num_draws: int, step: float
     return _node(s)[0]
 
 
-@njit(cache=True)
-def _heaviest(
-    rates: FloatArray, ratios: FloatArray, horizon: float
-) -> tuple[FloatArray, FloatArray]:
-    """Rates and ratios of the tokens that are not faint at the horizon, lowest ratio first."""
-    size, found = 0, np.empty(len(rates), dtype=np.int64)
-    for i in range(len(rates)):
-        found[size] = i
-        size += rates[i] * horizon > _FAINT
-    unsorted = np.empty(size)
-    for k in range(size):
-        unsorted[k] = ratios[found[k]]
-    order = falling_order(unsorted)
-    heavy, heavy_ratios = np.empty(size), np.empty(size)
-    for k in range(size):
-        i = order[size - 1 - k]
-        heavy[k], heavy_ratios[k] = rates[found[i]], unsorted[i]
-    return heavy, heavy_ratios
-
-
 @njit(cache=True, inline="always")
 def _add_token(cells: FloatArray, c: int, mass: float, rate: float, horizon: float) -> None:
     """Add p, the powers of x at the horizon if the token is faint by then, and q."""
@@ -131,80 +108,75 @@ def _deal(
     rates: FloatArray,
     keys: IntArray,
     horizon: float,
-    places: IntArray,
+    places: NDArray[np.int32],
 ) -> tuple[FloatArray, IntArray]:
     """Deal the tokens into cells by the bits of their ratios: cells, and highest key of each.
 
-    Cell 0 has those of ratio 0. Fills in the cell of each token.
+    Cell 0 has those of ratio 0, and the last one those that are never drawn. Fills in the cell of
+    each token.
     """
-    lowest, highest = np.int64(np.iinfo(np.int64).max), np.int64(1)
+    never = np.array([np.inf]).view(np.int64)[0]
+    lowest, highest = never, np.int64(0)
     for i in range(len(keys)):
-        lowest = min(lowest, keys[i] if keys[i] > 0 else lowest)
-        highest = max(highest, keys[i])
+        lowest = min(lowest, keys[i] if keys[i] > 0 else never)
+        highest = max(highest, keys[i] if keys[i] < never else np.int64(0))
     lowest = min(lowest, highest)
     # Up to so many cells: about as many as there will be tokens in those that are opened.
     most, shift = 2.0 * math.sqrt(len(keys)), 0
     while (highest - lowest) >> shift >= most:
         shift += 1
     size = ((highest - lowest) >> shift) + 2
-    tops = np.zeros(size, dtype=np.int64)
+    tops = np.zeros(size + 1, dtype=np.int64)
     for c in range(1, size):
         tops[c] = min(lowest + (c << shift) - 1, highest)
+    tops[size] = never
     for i in range(len(keys)):
-        places[i] = ((keys[i] - lowest) >> shift) + 1 if keys[i] > 0 else 0
-    cells = np.zeros((size, _POWERS + 2))
+        c = ((keys[i] - lowest) >> shift) + 1 if keys[i] > 0 else 0
+        places[i] = min(c, size)
+    cells = np.zeros((size + 1, _POWERS + 2))
     for i in range(len(keys)):
         _add_token(cells, places[i], masses[i], rates[i], horizon)
     return cells, tops
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
-def _missed(
-    counts: FloatArray, sums: FloatArray, shares: FloatArray, work: FloatArray, fewer: FloatArray
-) -> None:
-    """Fill in the chance that fewer than n of H have arrived, but for the factor ``exp(-sums[1])``.
+def _sum_block(
+    reach: FloatArray, sums: FloatArray, shares: FloatArray, growth: FloatArray, chances: FloatArray
+) -> float:
+    """Sum over a block of nodes what fewer than n arrivals are worth at each.
 
-    ``counts[j, m]`` is the chance that j of the tokens that joined one by one have arrived by t_m;
-    the others are known by the power sums of their x at the latest time, as `_count_faint` has it.
+    ``reach[k, m]`` is the weight of a node times the chance that nothing of A, nothing faint of H
+    and at most k of its other tokens have arrived. The faint ones are known by the power sums of
+    their x at the latest time; as in `_count_faint`, j of them have arrived, beside none, with the
+    weight ``chances[j, m]``: Newton's identities on the power sums `growth` of their ``expm1(x)``.
     """
-    num_draws = len(counts)
-    degree = _POWERS
-    while degree > 1 and sums[degree] <= 1e-18 * sums[1]:
-        degree -= 1
-    orders = min(num_draws - 1, degree)
-    growth, chances = work[0], work[1]
+    num_draws = len(reach)
+    orders = min(num_draws - 1, _POWERS)
     for k in range(1, orders + 1):
-        top = _EXPM1_POWERS[k, degree] * sums[degree]
+        a1, a2 = _EXPM1_POWERS[k, 1] * sums[1], _EXPM1_POWERS[k, 2] * sums[2]
+        a3, a4 = _EXPM1_POWERS[k, 3] * sums[3], _EXPM1_POWERS[k, 4] * sums[4]
+        a5, a6 = _EXPM1_POWERS[k, 5] * sums[5], _EXPM1_POWERS[k, 6] * sums[6]
+        a7, a8 = _EXPM1_POWERS[k, 7] * sums[7], _EXPM1_POWERS[k, 8] * sums[8]
         for m in range(_BLOCK):
-            growth[k, m] = top
-        for d in range(degree - 1, k - 1, -1):
-            term = _EXPM1_POWERS[k, d] * sums[d]
-            for m in range(_BLOCK):
-                growth[k, m] = growth[k, m] * shares[m] + term
-        for _ in range(k):
-            for m in range(_BLOCK):
-                growth[k, m] *= shares[m]
-    # Newton's identities, summed up: chances[j] is that of at most j arrivals.
+            x = shares[m]
+            higher = a5 + x * (a6 + x * (a7 + x * a8))
+            growth[k, m] = x * (a1 + x * (a2 + x * (a3 + x * (a4 + x * higher))))
+    total = 0.0
     for m in range(_BLOCK):
         chances[0, m] = 1.0
+        total += reach[num_draws - 1, m]
     for j in range(1, num_draws):
-        for m in range(_BLOCK):
-            chances[j, m] = 0.0
         sign = 1.0 / j
-        for k in range(1, min(j, orders) + 1):
+        for m in range(_BLOCK):
+            chances[j, m] = sign * growth[1, m] * chances[j - 1, m]
+        for k in range(2, min(j, orders) + 1):
+            sign = -sign
             for m in range(_BLOCK):
                 chances[j, m] += sign * growth[k, m] * chances[j - k, m]
-            sign = -sign
         for m in range(_BLOCK):
             chances[j, m] = max(chances[j, m], 0.0)
-    for j in range(1, num_draws):
-        for m in range(_BLOCK):
-            chances[j, m] += chances[j - 1, m]
-    for m in range(_BLOCK):
-        fewer[m] = counts[0, m] * chances[num_draws - 1, m]
-    for j in range(1, num_draws):
-        for m in range(_BLOCK):
-            fewer[m] += counts[j, m] * chances[num_draws - 1 - j, m]
+            total += chances[j, m] * reach[num_draws - 1 - j, m]
+    return total
 
 
 @njit(cache=True)
@@ -231,8 +203,8 @@ def _add_block(
     sums, counts = np.zeros(_POWERS + 1), np.zeros((num_draws, _BLOCK))
     counts[0] = 1.0
     stay, come = np.empty(_BLOCK), np.empty(_BLOCK)
-    work, fewer = np.empty((2, num_draws + 1, _BLOCK)), np.empty(_BLOCK)
-    wait, stale, h = np.empty(_BLOCK), True, 0
+    growth, chances = np.empty((_POWERS + 1, _BLOCK)), np.empty((num_draws, _BLOCK))
+    reach, stale, h = np.empty((num_draws, _BLOCK)), True, 0
     for g in range(len(cells)):
         power = 1.0
         for d in range(1, _POWERS + 1):
@@ -246,20 +218,22 @@ def _add_block(
                 _join_token(counts, stay, come)
                 stale = True
             h += 1
-        if asked[g]:
+        if asked[g] or g == len(cells) - 1:
             if stale:
-                # Faint tokens that move from A to H leave this product as it is.
+                # A faint token that moves from A to H leaves these as they are.
                 for m in range(_BLOCK):
                     expected = ahead[g + 1] * times[m] + sums[1] * shares[m]
-                    wait[m] = node_weights[m] * math.exp(-expected)
+                    left = node_weights[m] * math.exp(-expected)
+                    reach[0, m] = left * counts[0, m]
+                    for j in range(1, num_draws):
+                        reach[j, m] = reach[j - 1, m] + left * counts[j, m]
                 stale = False
-            _missed(counts, sums, shares, work, fewer)
-            total = 0.0
-            for m in range(_BLOCK):
-                total += wait[m] * fewer[m]
-            hits[g + 1] += total
-    _missed(counts, sums, shares, work, fewer)
-    return fewer[-1] * math.exp(-sums[1])
+            total = _sum_block(reach, sums, shares, growth, chances)
+            hits[g + 1] += total if asked[g] else 0.0
+    fewer = 0.0
+    for j in range(num_draws):
+        fewer += chances[j, -1] * reach[num_draws - 1 - j, -1]
+    return fewer / node_weights[-1]
 
 
 @njit(cache=True)
@@ -340,15 +314,17 @@ def _gather(
     masses: FloatArray,
     rates: FloatArray,
     ratios: FloatArray,
-    places: IntArray,
+    places: NDArray[np.int32],
     is_open: BoolArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Masses, rates and ratios of the tokens in open cells, lowest ratio first."""
-    size, found = 0, np.empty(len(places), dtype=np.int64)
+    size = 0
     for i in range(len(places)):
-        found[size] = i
         size += is_open[places[i]]
-    unsorted = np.empty(size)
+    found, unsorted, k = np.empty(size + 1, dtype=np.int64), np.empty(size), 0
+    for i in range(len(places)):
+        found[k] = i
+        k += is_open[places[i]]
     for k in range(size):
         unsorted[k] = ratios[found[k]]
     order = falling_order(unsorted)
@@ -396,7 +372,9 @@ def _split(
     size = 0
     for g in range(count):
         if not is_open[g]:
-            new_cells[size], new_bottoms[size], new_tops[size] = cells[g], tops[g], tops[g]
+            for d in range(cells.shape[1]):
+                new_cells[size, d] = cells[g, d]
+            new_bottoms[size], new_tops[size] = tops[g], tops[g]
             size += 1
         place = first[g]
         while is_open[g] and place < last[g]:
@@ -411,14 +389,18 @@ def _split(
     return new_cells[:size], new_bottoms[:size], new_tops[:size], new_hits[: size + 1], asked[:size]
 
 
-@njit(cache=True, nogil=True)
-def best_cut(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> tuple[float, float]:
+@njit(cache=True)
+def best_cut(
+    masses: FloatArray, rates: FloatArray, num_draws: int, step: float
+) -> tuple[float, float]:
     """Best prefix for n draws without replacement, without a sort of all tokens.
 
     Parameters
     ----------
-    p, q : ndarray, shape (V,)
-        Target and draw probabilities; `FEWEST_TOKENS` of q or more are positive.
+    masses : ndarray, shape (V,)
+        Target probabilities p.
+    rates : ndarray, shape (V,)
+        Draw probabilities q times `MASS_SCALE`; `FEWEST_TOKENS` or more are positive.
     num_draws : int
         n in ``1 .. MOST_DRAWS``.
     step : float
@@ -427,40 +409,37 @@ def best_cut(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> tuple
     Returns
     -------
     tuple of (float, float)
-        The value of formulation (8), at most 1, and the largest ratio ``p / (q * MASS_SCALE)`` of
-        the tokens in H: those with q = 0 and p > 0 lie in A.
+        The value of formulation (8), at most 1, and the largest ratio ``masses / rates`` of the
+        tokens in H, among those that are ever drawn.
 
     Examples
     --------
     >>> import numpy as np
-    >>> p, q = np.full(4000, 1 / 4000), np.repeat([0.4 / 2000, 0.6 / 2000], 2000)
-    >>> value, cut = best_cut(p, q, 2, 0.2)
-    >>> round(value, 4), int(np.sum(p / (q * MASS_SCALE) <= cut))
-    (0.95, 4000)
+    >>> p, q = np.repeat([0.9, 0.1], 2000) / 2000, np.repeat([0.4, 0.6], 2000) / 2000
+    >>> value, cut = best_cut(p, q * MASS_SCALE, 2, 0.2)
+    >>> round(value, 4), int(np.sum(p <= cut * q * MASS_SCALE))
+    (0.7401, 2000)
     """
-    masses, rates, ratios = np.empty(len(p)), np.empty(len(p)), np.empty(len(p))
-    live = _compact(p, q, masses, rates, ratios)
-    masses, rates, ratios = masses[:live], rates[:live], ratios[:live]
+    ratios, places = _ratios(masses, rates), np.empty(len(masses), dtype=np.int32)
     horizon = _horizon(rates, rates.view(np.int64), num_draws, step)
-    heavy, heavy_ratios = _heaviest(rates, ratios, horizon)
+    is_open = np.zeros(2, dtype=np.bool_)
+    is_open[1] = True
+    for i in range(len(rates)):
+        places[i] = rates[i] * horizon > _FAINT
+    _, heavy, heavy_ratios = _gather(masses, rates, ratios, places, is_open)
 
-    places = np.empty(live, dtype=np.int64)
-    cells, top_keys = _deal(masses, rates, ratios.view(np.int64), horizon, places)
-    tops = top_keys.view(np.float64)
-    bottoms, asked, hits = (
-        np.zeros(len(cells)),
-        np.empty(len(cells), np.bool_),
-        np.ones(len(cells) + 1),
-    )
-    for g in range(len(cells)):
-        if g > 0:
-            bottoms[g] = tops[g - 1]
-        asked[g] = cells[g, _Q] > 0.0 and g < len(cells) - 1
-    hits[-1] = 0.0
+    cells, keys = _deal(masses, rates, ratios.view(np.int64), horizon, places)
+    count = len(cells) - 1
+    cells, tops = cells[:count], keys.view(np.float64)
+    bottoms, hits, asked = np.zeros(count), np.ones(count + 1), np.zeros(count, dtype=np.bool_)
+    for g in range(count):
+        bottoms[g] = tops[max(g - 1, 0)]
+        asked[g] = cells[g, _Q] > 0.0 and g < count - 1
+    hits[count] = 0.0
     best, cut, is_sorted = np.inf, 0.0, False
     while True:
-        count = len(cells)
-        below, is_open, any_open = np.zeros(count + 1), np.zeros(count, np.bool_), False
+        count, any_open = len(cells), False
+        below, is_open = np.zeros(count + 1), np.zeros(count + 1, dtype=np.bool_)
         found = _value_at_ends(
             cells,
             tops,
@@ -474,10 +453,9 @@ def best_cut(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> tuple
             hits,
         )
         if not is_sorted:
-            best, cut = below[count], tops[count - 1]  # that of A without a token
+            best, cut = below[count], tops[count - 1]  # of A without a token
             for g in range(count - 1):
-                if not asked[g]:
-                    hits[g + 1] = hits[g]
+                hits[g + 1] = hits[g + 1] if asked[g] else hits[g]
         if found[0] < best:
             best, cut = found
         for g in range(count):
