@@ -27,7 +27,15 @@ from solvers.grouped_draws import (
     _add_powers,
     _join_token,
 )
-from solvers.hitting import _BLOCK, _LOWEST_NODE, _NEGLIGIBLE, MASS_SCALE, _node, arrival_chances
+from solvers.hitting import (
+    _BLOCK,
+    _LOWEST_NODE,
+    _NEGLIGIBLE,
+    MASS_SCALE,
+    _node,
+    _step,
+    arrival_chances,
+)
 from solvers.sorting import falling_order
 
 FEWEST_TOKENS = 2048
@@ -469,3 +477,46 @@ def best_cut(
         cells, bottoms, tops, hits, asked = _split(
             cells, tops, hits, is_open, masses, rates, ratios, horizon
         )
+
+
+def prefix_without_replacement(
+    p: FloatArray, q: FloatArray, num_draws: int
+) -> tuple[float, BoolArray] | None:
+    """Best prefix for n successive draws, each without the tokens drawn before, in linear time.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (V,)
+        Target and draw probabilities.
+    num_draws : int
+        n >= 1.
+
+    Returns
+    -------
+    tuple of (float, ndarray of bool, shape (V,)), or None
+        The value of formulation (8), at most 1, and membership of H. None where looking at every
+        prefix is as fast, with few tokens, or `best_cut` does not apply, with many draws.
+
+    Notes
+    -----
+    The value agrees with that over all prefixes to rounding. Of subsets that are as good to
+    rounding it may be another one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> p, q = np.repeat([0.9, 0.1], 2000) / 2000, np.repeat([0.4, 0.6], 2000) / 2000
+    >>> value, subset = prefix_without_replacement(p, q, 2)
+    >>> round(value, 4), int(subset.sum())
+    (0.7401, 2000)
+    >>> prefix_without_replacement(p[:2] / p[:2].sum(), q[:2] / q[:2].sum(), 2) is None
+    True
+    """
+    if num_draws > MOST_DRAWS or np.count_nonzero(q) < FEWEST_TOKENS:
+        return None
+    # New arrays, whatever may be written to: one compiled function for all.
+    masses, rates = np.array(p, dtype=np.float64), q * MASS_SCALE
+    value, cut = best_cut(masses, rates, num_draws, _step(num_draws))
+    drawn = rates > 0.0
+    ratios = np.divide(masses, rates, out=masses, where=drawn)
+    return value, np.where(drawn, ratios <= cut, ratios == 0.0)

@@ -13,6 +13,7 @@ from mdsd.batch._rules import Value
 from mdsd.rules.kernels import any_of_tries, excess, kseq_root_and_overlap, overlap
 from solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
 from solvers.prefix import prefix_with_replacement
+from solvers.prefix_draws import FEWEST_TOKENS, MOST_DRAWS, best_cut
 from solvers.sorting import falling_order
 
 
@@ -44,6 +45,8 @@ def live_pair(
 def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
     # Tokens that are never drawn lie in every best A and meet nothing.
     drawn = np.flatnonzero(q)
+    if len(drawn) >= FEWEST_TOKENS and num_draws <= MOST_DRAWS:
+        return best_cut(p, q * MASS_SCALE, num_draws, step)[0]
     ratios = np.empty(len(drawn))
     for k in range(len(drawn)):
         ratios[k] = p[drawn[k]] / q[drawn[k]]
