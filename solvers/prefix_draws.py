@@ -369,11 +369,10 @@ def _split(
         last[g] = place
         if is_open[g]:
             inside += last[g] - first[g]
-    each = (inside + _PARTS - 1) // _PARTS
-    most = count
+    most, wide = count, (inside + _PARTS - 1) // _PARTS
     for g in range(count):
         if is_open[g]:
-            most += (last[g] - first[g]) // each
+            most += 2 * ((last[g] - first[g]) // wide + 1)
     new_cells, new_hits = np.zeros((most, cells.shape[1])), np.ones(most + 1)
     new_bottoms, new_tops = np.empty(most), np.empty(most)
     asked = np.zeros(most, dtype=np.bool_)
@@ -385,11 +384,19 @@ def _split(
             new_bottoms[size], new_tops[size] = tops[g], tops[g]
             size += 1
         place = first[g]
+        # Less than all of the cell, so that two ratios at least are told apart.
+        each = max(min(wide, last[g] - place - 1), 1)
         while is_open[g] and place < last[g]:
-            start, stop = place, min(place + each, last[g])
-            while place < stop or (place < last[g] and ratios[place] == ratios[place - 1]):
-                _add_token(new_cells, size, masses[place], rates[place], horizon)
-                place += 1
+            start, stop = place, place
+            while stop < last[g]:
+                stop += 1
+                while stop < last[g] and ratios[stop] == ratios[stop - 1]:
+                    stop += 1
+                if place > start and stop - start > each:
+                    break
+                while place < stop:
+                    _add_token(new_cells, size, masses[place], rates[place], horizon)
+                    place += 1
             new_bottoms[size], new_tops[size] = ratios[start], ratios[place - 1]
             asked[size] = place < last[g]
             size += 1
