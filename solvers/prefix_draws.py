@@ -241,7 +241,7 @@ def _add_block(
     fewer = 0.0
     for j in range(num_draws):
         fewer += chances[j, -1] * reach[num_draws - 1 - j, -1]
-    return fewer / node_weights[-1]
+    return float(fewer / node_weights[-1])
 
 
 @njit(cache=True)
@@ -314,7 +314,7 @@ def _is_open(
     share = min(max(share, 0.0), cell[_Q])
     gained = min(upper * share, cell[_P])
     chord = hits[1] + (hits[0] - hits[1]) * share / cell[_Q]
-    return below + (cell[_P] - gained) + chord < best * (1.0 - 1e-15)
+    return bool(below + (cell[_P] - gained) + chord < best * (1.0 - 1e-15))
 
 
 @njit(cache=True)
@@ -404,7 +404,7 @@ def _split(
     return new_cells[:size], new_bottoms[:size], new_tops[:size], new_hits[: size + 1], asked[:size]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def best_cut(
     masses: FloatArray, rates: FloatArray, num_draws: int, step: float
 ) -> tuple[float, float]:
@@ -486,6 +486,34 @@ def best_cut(
         )
 
 
+def _applies(q: FloatArray, num_draws: int) -> bool:
+    return num_draws <= MOST_DRAWS and np.count_nonzero(q) >= FEWEST_TOKENS
+
+
+def value_without_replacement(p: FloatArray, q: FloatArray, num_draws: int) -> float | None:
+    """Value of the best prefix alone, from arrays that can be written to.
+
+    Parameters
+    ----------
+    p, q, num_draws
+        As for `prefix_without_replacement`.
+
+    Returns
+    -------
+    float or None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> p, q = np.repeat([0.9, 0.1], 2000) / 2000, np.repeat([0.4, 0.6], 2000) / 2000
+    >>> round(value_without_replacement(p, q, 2), 4)
+    0.7401
+    """
+    if not _applies(q, num_draws):
+        return None
+    return float(best_cut(p, q * MASS_SCALE, num_draws, _step(num_draws))[0])
+
+
 def prefix_without_replacement(
     p: FloatArray, q: FloatArray, num_draws: int
 ) -> tuple[float, BoolArray] | None:
@@ -519,7 +547,7 @@ def prefix_without_replacement(
     >>> prefix_without_replacement(p[:2] / p[:2].sum(), q[:2] / q[:2].sum(), 2) is None
     True
     """
-    if num_draws > MOST_DRAWS or np.count_nonzero(q) < FEWEST_TOKENS:
+    if not _applies(q, num_draws):
         return None
     # New arrays, whatever may be written to: one compiled function for all.
     masses, rates = np.array(p, dtype=np.float64), q * MASS_SCALE

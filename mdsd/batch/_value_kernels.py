@@ -13,7 +13,6 @@ from mdsd.batch._rules import Value
 from mdsd.rules.kernels import any_of_tries, excess, kseq_root_and_overlap, overlap
 from solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
 from solvers.prefix import prefix_with_replacement
-from solvers.prefix_draws import FEWEST_TOKENS, MOST_DRAWS, best_cut
 from solvers.sorting import falling_order
 
 
@@ -41,12 +40,20 @@ def live_pair(
     return p[:live] / x_mass, q[:live] / y_mass
 
 
-@njit(cache=True, error_model="numpy")
-def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
+@njit(cache=True, nogil=True, error_model="numpy")
+def bound_over_all_prefixes(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
+    """Compute the bound for drafts without replacement, looking at every prefix.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (V,)
+        Target and draft probabilities.
+    num_draws : int
+    step : float
+        Of the nodes.
+    """
     # Tokens that are never drawn lie in every best A and meet nothing.
     drawn = np.flatnonzero(q)
-    if len(drawn) >= FEWEST_TOKENS and num_draws <= MOST_DRAWS:
-        return best_cut(p, q * MASS_SCALE, num_draws, step)[0]
     ratios = np.empty(len(drawn))
     for k in range(len(drawn)):
         ratios[k] = p[drawn[k]] / q[drawn[k]]
@@ -163,7 +170,7 @@ def _value(value: int, p: FloatArray, q: FloatArray, num_drafts: int, step: floa
     if value == Value.BOUND_WITH:
         return prefix_with_replacement(p, q, num_drafts)[0]
     if value == Value.BOUND_WITHOUT:
-        return _without_replacement(p, q, num_drafts, step)
+        return bound_over_all_prefixes(p, q, num_drafts, step)
     if value == Value.TOP:
         return _top_and_tail(value, p, q, num_drafts)
     if value in (Value.TOP_AND_ONE, Value.MET_BY_TOP_AND_ONE):
