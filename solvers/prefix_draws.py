@@ -117,8 +117,8 @@ def _deal(
     keys: IntArray,
     horizon: float,
     places: NDArray[np.int32],
-) -> tuple[FloatArray, IntArray]:
-    """Deal the tokens into cells by the bits of their ratios: cells, and highest key of each.
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """Deal the tokens into cells by the bits of their ratios: cells, lowest key of each, highest.
 
     Cell 0 has those of ratio 0, and the last one those that are never drawn. Fills in the cell of
     each token.
@@ -134,17 +134,18 @@ def _deal(
     while (highest - lowest) >> shift >= most:
         shift += 1
     size = ((highest - lowest) >> shift) + 2
-    tops = np.zeros(size + 1, dtype=np.int64)
+    bottoms, tops = np.zeros(size + 1, dtype=np.int64), np.zeros(size + 1, dtype=np.int64)
     for c in range(1, size):
+        bottoms[c] = lowest + ((c - 1) << shift)
         tops[c] = min(lowest + (c << shift) - 1, highest)
-    tops[size] = never
+    bottoms[size], tops[size] = never, never
     for i in range(len(keys)):
         c = ((keys[i] - lowest) >> shift) + 1 if keys[i] > 0 else 0
         places[i] = min(c, size)
     cells = np.zeros((size + 1, _POWERS + 2))
     for i in range(len(keys)):
         _add_token(cells, places[i], masses[i], rates[i], horizon)
-    return cells, tops
+    return cells, bottoms, tops
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
@@ -406,7 +407,7 @@ def _split(
 
 @njit(cache=True, nogil=True)
 def best_cut(
-    masses: FloatArray, rates: FloatArray, num_draws: int, step: float
+    masses: FloatArray, rates: FloatArray, num_draws: int, step: float, most_single: int
 ) -> tuple[float, float]:
     """Best prefix for n draws without replacement, without a sort of all tokens.
 
@@ -420,20 +421,22 @@ def best_cut(
         n in ``1 .. MOST_DRAWS``.
     step : float
         Of the nodes, as in `solvers.hitting`.
+    most_single : int
+        Tokens that may join H one by one, not being faint whenever anything is left to happen.
 
     Returns
     -------
     tuple of (float, float)
         The value of formulation (8), at most 1, and the largest ratio ``masses / rates`` of the
-        tokens in H, among those that are ever drawn.
+        tokens in H, among those that are ever drawn; NaN where more tokens than that join singly.
 
     Examples
     --------
     >>> import numpy as np
-    >>> p, q = np.repeat([0.9, 0.1], 2000) / 2000, np.repeat([0.4, 0.6], 2000) / 2000
-    >>> value, cut = best_cut(p, q * MASS_SCALE, 2, 0.2)
+    >>> p, q = np.repeat([0.9, 0.1], 90_000) / 90_000, np.repeat([0.4, 0.6], 90_000) / 90_000
+    >>> value, cut = best_cut(p, q * MASS_SCALE, 2, 0.2, len(p))
     >>> round(value, 4), int(np.sum(p <= cut * q * MASS_SCALE))
-    (0.7401, 2000)
+    (0.74, 90000)
     """
     ratios, places = _ratios(masses, rates), np.empty(len(masses), dtype=np.int32)
     horizon = _horizon(rates, rates.view(np.int64), num_draws, step)
@@ -442,13 +445,14 @@ def best_cut(
     for i in range(len(rates)):
         places[i] = rates[i] * horizon > _FAINT
     _, heavy, heavy_ratios = _gather(masses, rates, ratios, places, is_open)
+    if len(heavy) > most_single:
+        return np.nan, np.nan
 
-    cells, keys = _deal(masses, rates, ratios.view(np.int64), horizon, places)
+    cells, lowest, highest = _deal(masses, rates, ratios.view(np.int64), horizon, places)
     count = len(cells) - 1
-    cells, tops = cells[:count], keys.view(np.float64)
-    bottoms, hits, asked = np.zeros(count), np.ones(count + 1), np.zeros(count, dtype=np.bool_)
+    cells, bottoms, tops = cells[:count], lowest.view(np.float64), highest.view(np.float64)
+    hits, asked = np.ones(count + 1), np.zeros(count, dtype=np.bool_)
     for g in range(count):
-        bottoms[g] = tops[max(g - 1, 0)]
         asked[g] = cells[g, _Q] > 0.0 and g < count - 1
     hits[count] = 0.0
     best, cut, is_sorted = np.inf, 0.0, False
@@ -505,13 +509,14 @@ def value_without_replacement(p: FloatArray, q: FloatArray, num_draws: int) -> f
     Examples
     --------
     >>> import numpy as np
-    >>> p, q = np.repeat([0.9, 0.1], 2000) / 2000, np.repeat([0.4, 0.6], 2000) / 2000
+    >>> p, q = np.repeat([0.9, 0.1], 90_000) / 90_000, np.repeat([0.4, 0.6], 90_000) / 90_000
     >>> round(value_without_replacement(p, q, 2), 4)
-    0.7401
+    0.74
     """
     if not _applies(q, num_draws):
         return None
-    return float(best_cut(p, q * MASS_SCALE, num_draws, _step(num_draws))[0])
+    value, _ = best_cut(p, q * MASS_SCALE, num_draws, _step(num_draws), len(q) // 2)
+    return None if math.isnan(value) else float(value)
 
 
 def prefix_without_replacement(
@@ -530,7 +535,8 @@ def prefix_without_replacement(
     -------
     tuple of (float, ndarray of bool, shape (V,)), or None
         The value of formulation (8), at most 1, and membership of H. None where looking at every
-        prefix is as fast, with few tokens, or `best_cut` does not apply, with many draws.
+        prefix is as fast, with few tokens or few that are rarely drawn, or `best_cut` does not
+        apply, with many draws.
 
     Notes
     -----
@@ -540,18 +546,21 @@ def prefix_without_replacement(
     Examples
     --------
     >>> import numpy as np
-    >>> p, q = np.repeat([0.9, 0.1], 2000) / 2000, np.repeat([0.4, 0.6], 2000) / 2000
+    >>> p, q = np.repeat([0.9, 0.1], 90_000) / 90_000, np.repeat([0.4, 0.6], 90_000) / 90_000
     >>> value, subset = prefix_without_replacement(p, q, 2)
     >>> round(value, 4), int(subset.sum())
-    (0.7401, 2000)
-    >>> prefix_without_replacement(p[:2] / p[:2].sum(), q[:2] / q[:2].sum(), 2) is None
+    (0.74, 90000)
+    >>> prefix_without_replacement(np.ones(2) / 2, np.ones(2) / 2, 2) is None
     True
     """
     if not _applies(q, num_draws):
         return None
     # New arrays, whatever may be written to: one compiled function for all.
     masses, rates = np.array(p, dtype=np.float64), q * MASS_SCALE
-    value, cut = best_cut(masses, rates, num_draws, _step(num_draws))
+    # With more single tokens, which join at every level anew, one pass over all is as fast.
+    value, cut = best_cut(masses, rates, num_draws, _step(num_draws), len(q) // 2)
+    if math.isnan(value):
+        return None
     drawn = rates > 0.0
     ratios = np.divide(masses, rates, out=masses, where=drawn)
     return value, np.where(drawn, ratios <= cut, ratios == 0.0)

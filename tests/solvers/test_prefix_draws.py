@@ -87,6 +87,14 @@ FAMILIES = {
 }
 
 
+def best_of(p, q, n):
+    """Value and membership of H, however many tokens have to join one by one."""
+    value, cut = best_cut(p, q * MASS_SCALE, n, _step(n), len(p))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = p / (q * MASS_SCALE)
+    return value, np.where(q > 0.0, ratios <= cut, p == 0.0)
+
+
 def over_all_prefixes(p, q, n):
     order = WithoutReplacement(q, n).prefix_order(p)
     return best_prefix(p[order], prefix_hits(q[order], n))[0]
@@ -104,8 +112,10 @@ def value_of(subset, p, q, n):
 def test_against_all_prefixes(name, n, size):
     p, q = FAMILIES[name](np.random.default_rng([n, size]), size)
     q = q / q.sum()
-    value, subset = prefix_without_replacement(p, q, n)
+    value, subset = best_of(p, q, n)
     assert value == pytest.approx(over_all_prefixes(p, q, n), abs=EXACT)
+    found = prefix_without_replacement(p, q, n)
+    assert found is None or (found[0] == value and (found[1] == subset).all())
     assert min(value_of(subset, p, q, n), 1.0) == pytest.approx(value, abs=EXACT)
     assert value <= 1.0
 
@@ -116,7 +126,7 @@ def test_a_value_near_0_keeps_its_digits():
     few = np.arange(4000) < 50
     p, q = np.where(few, p, 1e-13 * p), np.where(few, 1e-13 * q, q)
     p, q = p / p.sum(), q / q.sum()
-    value, _ = prefix_without_replacement(p, q, 4)
+    value, _ = best_of(p, q, 4)
     assert 1e-14 < value < 1e-11
     assert value == pytest.approx(over_all_prefixes(p, q, 4), rel=1e-11)
 
@@ -134,7 +144,7 @@ def test_a_wrong_floor_is_noticed(monkeypatch, fault):
         return is_open(cell, 0.9999 * middle, 1.0001 * middle, below, hits, best)
 
     monkeypatch.setattr(prefix_draws, "_is_open", closed)
-    value, _ = best_cut.py_func(p, q * MASS_SCALE, 4, _step(4))
+    value, _ = best_cut.py_func(p, q * MASS_SCALE, 4, _step(4), len(p))
     assert value - over_all_prefixes(p, q, 4) > 1e-9
 
 
@@ -149,8 +159,8 @@ def test_few_cells_are_opened(monkeypatch):
         return found
 
     monkeypatch.setattr(prefix_draws, "_gather", counted)
-    value, _ = best_cut.py_func(p, q * MASS_SCALE, 4, _step(4))
-    assert value == best_cut(p, q * MASS_SCALE, 4, _step(4))[0]
+    value, _ = best_cut.py_func(p, q * MASS_SCALE, 4, _step(4), len(p))
+    assert value == best_cut(p, q * MASS_SCALE, 4, _step(4), len(p))[0]
     assert len(sizes) == 2  # the heavy tokens, and those of open cells
     assert sizes[1] < 3000
 
@@ -161,9 +171,23 @@ def test_few_cells_are_opened(monkeypatch):
 def test_where_it_does_not_apply(size, n):
     p, q = FAMILIES["noisy"](np.random.default_rng(3), size)
     assert prefix_without_replacement(p, q, n) is None
-    assert prefix_without_replacement(*FAMILIES["noisy"](np.random.default_rng(3), 2048), 2)
+    assert prefix_without_replacement(
+        *FAMILIES["noisy"](np.random.default_rng(3), FEWEST_TOKENS), 2
+    )
     bound = acceptance_bound(p, WithoutReplacement(q, n))
     assert bound.value == pytest.approx(over_all_prefixes(p, q, n), abs=1e-15)
+
+
+def test_flat_drafts_are_left_to_all_prefixes():
+    """Of 4,000 equal tokens none is faint: each would have to join at every level."""
+    q = np.full(4000, 1 / 4000)
+    p = softmax(np.random.default_rng(6).normal(size=4000))
+    assert np.isnan(best_cut(p, q * MASS_SCALE, 4, _step(4), 2000)[0])
+    assert prefix_without_replacement(p, q, 4) is None
+    expected = over_all_prefixes(p, q, 4)
+    assert acceptance_bound(p, WithoutReplacement(q, 4)).value == expected
+    found = acceptance_bounds([p], [q], draft="without_replacement", num_drafts=4)
+    assert found[0] == pytest.approx(expected, abs=1e-14)
 
 
 def test_bounds_alone_and_in_batches():
