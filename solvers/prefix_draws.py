@@ -438,15 +438,16 @@ def best_cut(
     >>> round(value, 4), int(np.sum(p <= cut * q * MASS_SCALE))
     (0.74, 90000)
     """
-    ratios, places = _ratios(masses, rates), np.empty(len(masses), dtype=np.int32)
     horizon = _horizon(rates, rates.view(np.int64), num_draws, step)
-    is_open = np.zeros(2, dtype=np.bool_)
-    is_open[1] = True
+    places, singles = np.empty(len(rates), dtype=np.int32), 0
     for i in range(len(rates)):
         places[i] = rates[i] * horizon > _FAINT
-    _, heavy, heavy_ratios = _gather(masses, rates, ratios, places, is_open)
-    if len(heavy) > most_single:
+        singles += places[i]
+    if singles > most_single:
         return np.nan, np.nan
+    ratios, is_open = _ratios(masses, rates), np.zeros(2, dtype=np.bool_)
+    is_open[1] = True
+    _, heavy, heavy_ratios = _gather(masses, rates, ratios, places, is_open)
 
     cells, lowest, highest = _deal(masses, rates, ratios.view(np.int64), horizon, places)
     count = len(cells) - 1
@@ -491,7 +492,7 @@ def best_cut(
 
 
 def _applies(q: FloatArray, num_draws: int) -> bool:
-    return num_draws <= MOST_DRAWS and np.count_nonzero(q) >= FEWEST_TOKENS
+    return num_draws <= MOST_DRAWS and int(np.count_nonzero(q)) >= FEWEST_TOKENS
 
 
 def value_without_replacement(p: FloatArray, q: FloatArray, num_draws: int) -> float | None:
