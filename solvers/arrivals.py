@@ -90,7 +90,7 @@ def _series_of_powers() -> FloatArray:
     return powers
 
 
-_SERIES = _series_of_powers()
+SERIES = _series_of_powers()
 
 
 @njit(cache=True, nogil=True)
@@ -312,7 +312,7 @@ def count_faint(sums: FloatArray, latest: float, times: FloatArray, counts: Floa
     growth = np.empty((num_draws, width))
     for k in range(1, num_draws):
         if k <= POWERS:
-            _sum_series(_SERIES[k], part, shares, k, degree, growth[k])
+            _sum_series(SERIES[k], part, shares, k, degree, growth[k])
         else:
             growth[k] = 0.0
     for m in range(width):
@@ -347,7 +347,7 @@ def flow_of_faint(
     sign = 1.0 / latest
     degree = _degree(sums)
     for k in range(min(num_draws, POWERS)):
-        _sum_series(_SERIES[k], sums[1:], shares, k, degree - 1, rates)
+        _sum_series(SERIES[k], sums[1:], shares, k, degree - 1, rates)
         for j in range(k, num_draws):
             for m in range(width):
                 flows[j, m] += sign * rates[m] * counts[j - k, m]

@@ -20,6 +20,7 @@ from mdsd.testing import drafts_of
 
 ROWS = 4
 NUM_DRAFTS = 2
+MANY = 5_000
 
 
 def _plan(target_probs: FloatArray, drafts: Iterable[DraftDistribution]) -> None:
@@ -53,6 +54,9 @@ def _job(name: str) -> None:
     if name == "plans":
         for num_drafts in (1, NUM_DRAFTS):
             _plan(targets[0], drafts_of(list(drafted), num_drafts, rng))
+        # At full vocabulary this bound has a kernel of its own.
+        target, draft = rng.dirichlet(np.full(MANY, 0.1), size=2)
+        mdsd.acceptance_bound(target, mdsd.WithoutReplacement(draft, NUM_DRAFTS))
         return
     for kind in (np.float64, np.float32):
         _batches(targets.astype(kind), drafted.astype(kind))

@@ -40,8 +40,18 @@ def live_pair(
     return p[:live] / x_mass, q[:live] / y_mass
 
 
-@njit(cache=True, error_model="numpy")
-def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
+@njit(cache=True, nogil=True, error_model="numpy")
+def bound_over_all_prefixes(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
+    """Compute the bound for drafts without replacement, looking at every prefix.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (V,)
+        Target and draft probabilities.
+    num_draws : int
+    step : float
+        Of the nodes.
+    """
     # Tokens that are never drawn lie in every best A and meet nothing.
     drawn = np.flatnonzero(q)
     ratios = np.empty(len(drawn))
@@ -160,7 +170,7 @@ def _value(value: int, p: FloatArray, q: FloatArray, num_drafts: int, step: floa
     if value == Value.BOUND_WITH:
         return prefix_with_replacement(p, q, num_drafts)[0]
     if value == Value.BOUND_WITHOUT:
-        return _without_replacement(p, q, num_drafts, step)
+        return bound_over_all_prefixes(p, q, num_drafts, step)
     if value == Value.TOP:
         return _top_and_tail(value, p, q, num_drafts)
     if value in (Value.TOP_AND_ONE, Value.MET_BY_TOP_AND_ONE):
