@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers._compiled import compiled
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.groups import TokenGroups, falling_ratio, refined_groups, shared_out
 from solvers.hitting import MASS_SCALE, arrival_chances, arrival_nodes, is_last_node
@@ -87,7 +87,7 @@ def _expm1_powers() -> FloatArray:
 _EXPM1_POWERS = _expm1_powers()
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(fastmath={"reassoc", "contract", "arcp"})
 def _join_token(counts: FloatArray, stay: FloatArray, come: FloatArray) -> None:
     """Let one token join the set whose arrivals ``counts[j, m]`` counts."""
     j = len(counts) - 1
@@ -104,7 +104,7 @@ def _join_token(counts: FloatArray, stay: FloatArray, come: FloatArray) -> None:
         counts[0, m] *= stay[m]
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(fastmath={"reassoc", "contract", "arcp"})
 def _join_group(counts: FloatArray, joining: FloatArray, single: bool) -> None:
     """Let a group with counts of its own join."""
     num_draws, width = counts.shape
@@ -121,14 +121,14 @@ def _join_group(counts: FloatArray, joining: FloatArray, single: bool) -> None:
         counts[0, m] *= joining[0, m]
 
 
-@njit(cache=True)
+@compiled()
 def _nothing_arrived(num_draws: int, width: int) -> FloatArray:
     counts = np.zeros((num_draws, width))
     counts[0] = 1.0
     return counts
 
 
-@njit(cache=True)
+@compiled()
 def _add_powers(x: float, sums: FloatArray) -> None:
     """Add x, x**2, ... to sums[1], sums[2], ..."""
     sums[1] += x
@@ -139,7 +139,7 @@ def _add_powers(x: float, sums: FloatArray) -> None:
             sums[k] += power
 
 
-@njit(cache=True)
+@compiled()
 def _count_faint(sums: FloatArray, shares: FloatArray, counts: FloatArray) -> None:
     """Fill ``counts[j, m]`` for tokens known by the power sums of their x at the latest time.
 
@@ -164,7 +164,7 @@ def _count_faint(sums: FloatArray, shares: FloatArray, counts: FloatArray) -> No
             counts[j, m] = max(total / j, 0.0)
 
 
-@njit(cache=True)
+@compiled()
 def _count_arrivals(
     rates: FloatArray, starts: IntArray, times: FloatArray, counts: FloatArray
 ) -> None:
@@ -192,7 +192,7 @@ def _count_arrivals(
                 joined, sums[:] = num_draws, 0.0
 
 
-@njit(cache=True)
+@compiled()
 def _fewer_of_all(counts: FloatArray, single: BoolArray) -> float:
     """Chance that fewer than n of all tokens have arrived by the last time."""
     joined = _nothing_arrived(counts.shape[1], counts.shape[2])
@@ -201,7 +201,7 @@ def _fewer_of_all(counts: FloatArray, single: BoolArray) -> float:
     return float(joined[:, -1].sum())
 
 
-@njit(cache=True)
+@compiled()
 def _reach(order: IntArray, tables: _Arrivals) -> tuple[FloatArray, FloatArray]:
     """Mass ahead of each group; weight of each node times the chance that none of it has arrived.
 
@@ -223,7 +223,7 @@ def _reach(order: IntArray, tables: _Arrivals) -> tuple[FloatArray, FloatArray]:
     return ahead, reach
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(fastmath={"reassoc", "contract", "arcp"})
 def _prefix_hits(order: IntArray, tables: _Arrivals) -> FloatArray:
     counts, single = tables.counts, tables.single
     size, num_draws, width = len(order), counts.shape[1], counts.shape[2]
@@ -241,7 +241,7 @@ def _prefix_hits(order: IntArray, tables: _Arrivals) -> FloatArray:
     return hits
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(fastmath={"reassoc", "contract", "arcp"})
 def _add_selection(
     weights: FloatArray,
     order: IntArray,
@@ -283,7 +283,7 @@ def _add_selection(
         _join_group(behind, counts[g], single[g])
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(fastmath={"reassoc", "contract", "arcp"})
 def _select_in_order(
     rates: FloatArray, times: FloatArray, around: FloatArray, drained: FloatArray
 ) -> FloatArray:
@@ -332,7 +332,7 @@ def _select_in_order(
     return selected
 
 
-@njit(cache=True)
+@compiled()
 def _select_within(
     rates: FloatArray, times: FloatArray, around: FloatArray, drained: FloatArray
 ) -> FloatArray:
@@ -355,7 +355,7 @@ def _select_within(
     return (there + back[::-1]) / 2.0
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(fastmath={"reassoc", "contract", "arcp"})
 def _group_hits(tables: _Arrivals) -> FloatArray:
     """Hits of each group alone, from the arrivals in the groups before it and behind it."""
     masses, _, node_weights, counts, single = tables

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
 from solvers.groups import TokenGroups, falling_ratio, single_tokens
 from solvers.token_lottery import GroupedLaw, KnownSelection, Selection
 
 
-@njit(cache=True)
+@compiled()
 def join_hits(
     law_of_place: IntArray, hits: FloatArray, starts: IntArray
 ) -> tuple[FloatArray, FloatArray]:

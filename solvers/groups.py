@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers._compiled import compiled
 from solvers._typing import BoolArray, FloatArray, IntArray
 
 _FEW = 4096
@@ -90,7 +90,7 @@ class TokenGroups:
         return np.asarray(self.members[np.repeat(self.starts[order], sizes) + within])
 
 
-@njit(cache=True)
+@compiled()
 def _find(
     members: IntArray, starts: IntArray, vocab_size: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -165,7 +165,7 @@ def _largest(values: FloatArray, count: int) -> IntArray:
     return np.argpartition(values, place)[place:] if count else np.empty(0, dtype=np.int64)
 
 
-@njit(cache=True)
+@compiled()
 def _buckets(p: FloatArray, f: FloatArray, order: IntArray, num_buckets: int) -> IntArray:
     """Cut an order into buckets of equal shares in both masses: where each begins, and the end."""
     p_total, f_total = p.sum(), f.sum()
@@ -185,7 +185,7 @@ def _buckets(p: FloatArray, f: FloatArray, order: IntArray, num_buckets: int) ->
     return starts[: count + 1]
 
 
-@njit(cache=True)
+@compiled()
 def _nearly_falling_ratio(numerators: FloatArray, denominators: FloatArray) -> IntArray:
     """Sort by ratio, largest first, to one part in 64, in two passes: by its leading bits."""
     size = len(numerators)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from solvers._compiled import compiled
 from solvers._typing import BoolArray, FloatArray, IntArray
 
 
@@ -66,13 +66,13 @@ _BUCKETS = 2048
 """Ratio buckets: enough that one to three of them need sorting on spread-out ratios."""
 
 
-@njit(cache=True)
+@compiled()
 def _hit_of_power(mass: float, power: int) -> float:
     """``1 - (1 - q(A))**n``, without cancellation near 0."""
     return -math.expm1(power * math.log1p(-mass)) if mass < 1.0 else 1.0
 
 
-@njit(cache=True)
+@compiled()
 def _fill_buckets(
     p: FloatArray,
     q: FloatArray,
@@ -95,7 +95,7 @@ def _fill_buckets(
         q_mass[b] += q[i]
 
 
-@njit(cache=True)
+@compiled()
 def _sorted_bucket(p: FloatArray, q: FloatArray, tokens: IntArray) -> IntArray:
     """Sort the tokens of a bucket by falling p/q, ties to the lowest id."""
     falling = np.empty(len(tokens))
@@ -105,7 +105,7 @@ def _sorted_bucket(p: FloatArray, q: FloatArray, tokens: IntArray) -> IntArray:
     return tokens[np.argsort(falling, kind="mergesort")]
 
 
-@njit(cache=True)
+@compiled()
 def _bucketed_prefix(
     p: FloatArray, q: FloatArray, power: int, bucket: IntArray
 ) -> tuple[float, int, IntArray]:
@@ -160,7 +160,7 @@ def _bucketed_prefix(
     return best, cut - 1, inner
 
 
-@njit(cache=True)
+@compiled()
 def prefix_with_replacement(
     p: FloatArray, q: FloatArray, num_draws: int
 ) -> tuple[float, BoolArray]:

@@ -6,17 +6,17 @@ Rates add up masses that are accepted or met, so that a rate near 0 keeps its di
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._rules import Value
 from mdsd.rules.kernels import any_of_tries, excess, kseq_root_and_overlap, overlap
+from solvers._compiled import compiled
 from solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
 from solvers.prefix import prefix_with_replacement
 from solvers.sorting import falling_order
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def live_pair(
     x: AnyArray, x_mass: float, y: AnyArray, y_mass: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -40,7 +40,7 @@ def live_pair(
     return p[:live] / x_mass, q[:live] / y_mass
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
     # Tokens that are never drawn lie in every best A and meet nothing.
     drawn = np.flatnonzero(q)
@@ -58,7 +58,7 @@ def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: flo
     return best
 
 
-@njit(cache=True)
+@compiled()
 def _most_likely(q: FloatArray, count: int) -> IntArray:
     """Ids of the `count` largest entries, largest first, ties to the lowest id, in one pass."""
     top = np.empty(count + 1, dtype=np.int64)  # and a place for the one that falls out
@@ -75,7 +75,7 @@ def _most_likely(q: FloatArray, count: int) -> IntArray:
     return top[:count]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _top_and_tail(value: int, p: FloatArray, q: FloatArray, num_top: int) -> float:
     """``p(T)``, plus what one more token of law q~, off T, is worth: ``min(p, q~)`` or ``p q~``."""
     total, tail = 0.0, q.copy()
@@ -90,7 +90,7 @@ def _top_and_tail(value: int, p: FloatArray, q: FloatArray, num_top: int) -> flo
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _first_rate(p: FloatArray, q: FloatArray, num_others: int) -> float:
     """``sum min(p, q) + sum (p - q)+ (1 - (1 - q)**m)``, with m other drafts to meet."""
     value = overlap(p, q, 1.0)
@@ -101,7 +101,7 @@ def _first_rate(p: FloatArray, q: FloatArray, num_others: int) -> float:
     return value
 
 
-@njit(cache=True)
+@compiled()
 def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """Raise the cap by the mass left above it, from round to round."""
     cap, before = 1.0, 1.0
@@ -113,7 +113,7 @@ def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     return overlap(p, q, cap)
 
 
-@njit(cache=True)
+@compiled()
 def _met_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """``sum p (1 - (1 - q)**n)``."""
     value = 0.0
@@ -122,7 +122,7 @@ def _met_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     return value
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _pair_hits(q: FloatArray) -> FloatArray:
     """Probability that either of two draws without replacement is each token.
 
@@ -144,7 +144,7 @@ def _pair_hits(q: FloatArray) -> FloatArray:
     return hits
 
 
-@njit(cache=True)
+@compiled()
 def _met_without_rate(p: FloatArray, q: FloatArray, num_drafts: int, step: float) -> float:
     """``sum p f({i})`` for drafts without replacement."""
     if num_drafts > 2:
@@ -155,7 +155,7 @@ def _met_without_rate(p: FloatArray, q: FloatArray, num_drafts: int, step: float
     return value
 
 
-@njit(cache=True)
+@compiled()
 def _value(value: int, p: FloatArray, q: FloatArray, num_drafts: int, step: float) -> float:
     if value == Value.BOUND_WITH:
         return prefix_with_replacement(p, q, num_drafts)[0]
@@ -176,7 +176,7 @@ def _value(value: int, p: FloatArray, q: FloatArray, num_drafts: int, step: floa
     return _met_without_rate(p, q, num_drafts, step)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def value_rows(
     value: int,
     num_drafts: int,

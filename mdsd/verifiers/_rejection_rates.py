@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.verifiers._rejection_paths import (
@@ -21,6 +20,7 @@ from mdsd.verifiers._rejection_paths import (
     path_tables,
     remaining_mass,
 )
+from solvers._compiled import compiled
 
 _FIRST_CAP = 1.0 / SCALE
 
@@ -28,7 +28,7 @@ _CANCELLED = 1e-6
 """Share of the weight below which differences of running sums have too few digits to draw by."""
 
 
-@njit(cache=True)
+@compiled()
 def pair_rejection(tables: PathTables) -> float:
     """Probability that both of two drafts are rejected, in O(V log V).
 
@@ -50,7 +50,7 @@ def pair_rejection(tables: PathTables) -> float:
     return total / first
 
 
-@njit(cache=True)
+@compiled()
 def _rejected_weight(
     tables: PathTables, token: int, cap: float, mass: float, remaining: float
 ) -> float:
@@ -59,7 +59,7 @@ def _rejected_weight(
     return float(q / remaining - min(q / remaining, max(p - cap * q, 0.0) / mass))
 
 
-@njit(cache=True)
+@compiled()
 def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
     """Probability that all n drafts are rejected, over every path of positive probability.
 
@@ -105,7 +105,7 @@ def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
     return total
 
 
-@njit(cache=True)
+@compiled()
 def exact_rejection(tables: PathTables, num_drafts: int, most_paths: int) -> float:
     """Probability that all of n >= 2 drafts are rejected; NaN where there are too many paths."""
     if num_drafts == 2:
@@ -115,7 +115,7 @@ def exact_rejection(tables: PathTables, num_drafts: int, most_paths: int) -> flo
     return math.nan
 
 
-@njit(cache=True)
+@compiled()
 def _mix(number: np.uint64) -> np.uint64:
     """Turn a counter into a number that looks drawn at random.
 
@@ -127,13 +127,13 @@ def _mix(number: np.uint64) -> np.uint64:
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True)
+@compiled()
 def _uniform(stream: np.uint64, number: int) -> float:
     """Give the number in [0, 1) that a stream has at a place."""
     return float(_mix(stream + np.uint64(number)) >> np.uint64(11)) * 2.0**-53
 
 
-@njit(cache=True)
+@compiled()
 def _weight_sums(
     tables: PathTables, cap: float, mass: float, remaining: float, removed: IntArray
 ) -> FloatArray:
@@ -148,7 +148,7 @@ def _weight_sums(
     return sums
 
 
-@njit(cache=True)
+@compiled()
 def _draw_rejected(
     tables: PathTables,
     cap: float,
@@ -229,7 +229,7 @@ def _draw_rejected(
     return True
 
 
-@njit(cache=True)
+@compiled()
 def sample_rejection(
     tables: PathTables, num_drafts: int, paths: int, seed: np.uint64
 ) -> FloatArray:
@@ -294,7 +294,7 @@ def sample_rejection(
     return values
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def path_rate(p: FloatArray, q: FloatArray, num_drafts: int, paths: int, seed: np.uint64) -> float:
     """Compute the acceptance rate of n >= 2 drafts, or estimate it where there are too many paths.
 
