@@ -18,7 +18,7 @@ _FEW = 64
 """Keys that are sooner inserted one by one than counted by their digits."""
 
 
-@compiled()
+@compiled(inner=True)
 def _insert_each(keys: FloatArray) -> IntArray:
     order = np.arange(len(keys))
     for i in range(1, len(keys)):

@@ -40,7 +40,7 @@ def live_pair(
     return p[:live] / x_mass, q[:live] / y_mass
 
 
-@compiled(error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
     # Tokens that are never drawn lie in every best A and meet nothing.
     drawn = np.flatnonzero(q)
@@ -58,7 +58,7 @@ def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: flo
     return best
 
 
-@compiled()
+@compiled(inner=True)
 def _most_likely(q: FloatArray, count: int) -> IntArray:
     """Ids of the `count` largest entries, largest first, ties to the lowest id, in one pass."""
     top = np.empty(count + 1, dtype=np.int64)  # and a place for the one that falls out
@@ -75,7 +75,7 @@ def _most_likely(q: FloatArray, count: int) -> IntArray:
     return top[:count]
 
 
-@compiled(error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _top_and_tail(value: int, p: FloatArray, q: FloatArray, num_top: int) -> float:
     """``p(T)``, plus what one more token of law q~, off T, is worth: ``min(p, q~)`` or ``p q~``."""
     total, tail = 0.0, q.copy()
@@ -90,7 +90,7 @@ def _top_and_tail(value: int, p: FloatArray, q: FloatArray, num_top: int) -> flo
     return total
 
 
-@compiled(error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _first_rate(p: FloatArray, q: FloatArray, num_others: int) -> float:
     """``sum min(p, q) + sum (p - q)+ (1 - (1 - q)**m)``, with m other drafts to meet."""
     value = overlap(p, q, 1.0)
@@ -101,7 +101,7 @@ def _first_rate(p: FloatArray, q: FloatArray, num_others: int) -> float:
     return value
 
 
-@compiled()
+@compiled(inner=True)
 def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """Raise the cap by the mass left above it, from round to round."""
     cap, before = 1.0, 1.0
@@ -113,7 +113,7 @@ def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     return overlap(p, q, cap)
 
 
-@compiled()
+@compiled(inner=True)
 def _met_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """``sum p (1 - (1 - q)**n)``."""
     value = 0.0
@@ -122,7 +122,7 @@ def _met_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     return value
 
 
-@compiled(error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _pair_hits(q: FloatArray) -> FloatArray:
     """Probability that either of two draws without replacement is each token.
 
@@ -144,7 +144,7 @@ def _pair_hits(q: FloatArray) -> FloatArray:
     return hits
 
 
-@compiled()
+@compiled(inner=True)
 def _met_without_rate(p: FloatArray, q: FloatArray, num_drafts: int, step: float) -> float:
     """``sum p f({i})`` for drafts without replacement."""
     if num_drafts > 2:
@@ -153,27 +153,6 @@ def _met_without_rate(p: FloatArray, q: FloatArray, num_drafts: int, step: float
     for i in range(len(p)):
         value += p[i] * hits[i]
     return value
-
-
-@compiled()
-def _value(value: int, p: FloatArray, q: FloatArray, num_drafts: int, step: float) -> float:
-    if value == Value.BOUND_WITH:
-        return prefix_with_replacement(p, q, num_drafts)[0]
-    if value == Value.BOUND_WITHOUT:
-        return _without_replacement(p, q, num_drafts, step)
-    if value == Value.TOP:
-        return _top_and_tail(value, p, q, num_drafts)
-    if value in (Value.TOP_AND_ONE, Value.MET_BY_TOP_AND_ONE):
-        return _top_and_tail(value, p, q, num_drafts - 1)
-    if value == Value.FIRST:
-        return _first_rate(p, q, num_drafts - 1)
-    if value == Value.RRS:
-        return _rrs_rate(p, q, num_drafts)
-    if value == Value.KSEQ:
-        return kseq_root_and_overlap(p, 1.0, q, 1.0, num_drafts)[1]
-    if value == Value.MET or num_drafts == 1:
-        return _met_rate(p, q, num_drafts)
-    return _met_without_rate(p, q, num_drafts, step)
 
 
 @compiled(nogil=True)
@@ -209,4 +188,20 @@ def value_rows(
     """
     for r in range(start, stop):
         p, q = live_pair(target[r], target_masses[r], drafted[r], drafted_masses[r])
-        values[r] = min(_value(value, p, q, num_drafts, step), 1.0)
+        if value == Value.BOUND_WITH:
+            found = prefix_with_replacement(p, q, num_drafts)[0]
+        elif value == Value.BOUND_WITHOUT:
+            found = _without_replacement(p, q, num_drafts, step)
+        elif value in (Value.TOP, Value.TOP_AND_ONE, Value.MET_BY_TOP_AND_ONE):
+            found = _top_and_tail(value, p, q, num_drafts if value == Value.TOP else num_drafts - 1)
+        elif value == Value.FIRST:
+            found = _first_rate(p, q, num_drafts - 1)
+        elif value == Value.RRS:
+            found = _rrs_rate(p, q, num_drafts)
+        elif value == Value.KSEQ:
+            found = kseq_root_and_overlap(p, 1.0, q, 1.0, num_drafts)[1]
+        elif value == Value.MET or num_drafts == 1:
+            found = _met_rate(p, q, num_drafts)
+        else:
+            found = _met_without_rate(p, q, num_drafts, step)
+        values[r] = min(found, 1.0)

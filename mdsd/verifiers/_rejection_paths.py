@@ -53,7 +53,7 @@ class PathTables(NamedTuple):
     tail_sums: FloatArray
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", nogil=True)
 def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables:
     """Sort a target and a draft vector once, in O(V)."""
     size = len(target_probs)
@@ -64,12 +64,19 @@ def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables
         # Counted on instead of branched on, as half of all guesses would be wrong.
         by_ratio[above], others[i - above] = i, i
         above += target_probs[i] > draft_probs[i]
-    by_ratio[above:] = others[: size - above]
+    for k in range(above, size):
+        by_ratio[k] = others[k - above]
     ratios = np.empty(above)
     for k in range(above):
         ratios[k] = target_probs[by_ratio[k]] / drafted[by_ratio[k]]
     order = falling_order(ratios)
-    by_ratio[:above] = by_ratio[:above][order]
+    for k in range(above):
+        others[k] = by_ratio[order[k]]
+    for k in range(above):
+        by_ratio[k] = others[k]
+    rising = np.empty(above)
+    for k in range(above):
+        rising[k] = -ratios[order[k]]
     target_sums, drafted_sums = np.zeros(size + 1), np.zeros(size + 1)
     for k in range(size):
         target_sums[k + 1] = target_sums[k] + target_probs[by_ratio[k]]
@@ -83,7 +90,7 @@ def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables
         target_probs.copy(),  # one type of array for what is compiled, read-only or not
         drafted,
         by_ratio,
-        -ratios[order],
+        rising,
         target_sums,
         drafted_sums,
         rank,
@@ -91,14 +98,14 @@ def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables
     )
 
 
-@compiled()
+@compiled(inner=True)
 def excess_mass(tables: PathTables, cap: float) -> float:
     """Z(c): mass of p above c q, for a cap of at least 1."""
     k = np.searchsorted(tables.ratios, -cap)
     return max(tables.target_sums[k] - cap * tables.drafted_sums[k], 0.0)
 
 
-@compiled()
+@compiled(inner=True)
 def insert_place(places: IntArray, count: int, place: int) -> None:
     """Insert a place among the first `count`, which ascend."""
     k = count
@@ -108,7 +115,7 @@ def insert_place(places: IntArray, count: int, place: int) -> None:
     places[k] = place
 
 
-@compiled()
+@compiled(inner=True)
 def remaining_mass(tail_sums: FloatArray, ranks: IntArray) -> float:
     """Mass of q without the tokens of some ranks, which ascend, as a sum of what remains."""
     if len(ranks) == 0:
@@ -123,7 +130,7 @@ def remaining_mass(tail_sums: FloatArray, ranks: IntArray) -> float:
     return total + tail_sums[start]
 
 
-@compiled()
+@compiled(inner=True)
 def _raise_cap(
     tables: PathTables, cap: float, mass: float, remaining: float
 ) -> tuple[float, float]:
