@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from threading import Timer
 from typing import Any, TypeVar
 
@@ -128,3 +129,18 @@ def _is_ours(event: Any) -> bool:
 
 notice = CompilationNotice()
 event.register("numba:compile", notice)  # type: ignore[no-untyped-call]
+
+
+def cache_folder() -> Path | None:
+    """Give the folder under which compiled kernels are kept, or None where they cannot be."""
+    found: str | None = _nothing.stats.cache_path  # type: ignore[attr-defined]
+    if found is None:
+        return None
+    # Beside each source, or a folder of the user's cache for each folder of sources.
+    path = Path(found)
+    return path.parents[1] if path.name == "__pycache__" else path.parent
+
+
+@compiled()
+def _nothing() -> None:
+    """Do nothing: a function to ask where it is kept."""
