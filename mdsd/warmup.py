@@ -21,7 +21,7 @@ from mdsd.decoding import generate
 from mdsd.decoding.ngram import NGramModel
 from mdsd.drafts import DraftDistribution, default_kinds
 from mdsd.testing import drafts_of
-from solvers._compiled import cache_folder, notice
+from solvers._compiled import cache_folder, silence
 
 _ROWS = 4
 _DRAWS = 64  # some of which are rejected
@@ -31,7 +31,7 @@ _FEW, _MANY, _VAST = 8, 800, 8000
 that they are not even sorted for that."""
 
 
-def warm_up(progress: Callable[[int, int], None] | None = None) -> Path | None:
+def warm_up(progress: Callable[[int, int], object] | None = None) -> Path | None:
     """Compile every kernel into the cache, by processes side by side.
 
     Parameters
@@ -48,7 +48,7 @@ def warm_up(progress: Callable[[int, int], None] | None = None) -> Path | None:
     workers = min(len(_JOBS), _available_cores())
     # Not forked: a compiler's locks and threads would be copied in whatever state they are in.
     context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=notice.silence) as processes:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=silence) as processes:
         jobs = [processes.submit(run_job, name) for name in _JOBS]
         if progress is not None:
             progress(0, len(jobs))

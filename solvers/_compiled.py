@@ -107,10 +107,6 @@ class CompilationNotice(event.Listener):
         self._timer = None
         self._spent += time.perf_counter() - self._started
 
-    def silence(self) -> None:
-        """Say nothing from now on."""
-        self._told = True
-
     def _tell(self) -> None:
         if self._told:
             return
@@ -127,8 +123,13 @@ def _is_ours(event: Any) -> bool:
     return module.partition(".")[0] in _PACKAGES
 
 
-notice = CompilationNotice()
-event.register("numba:compile", notice)  # type: ignore[no-untyped-call]
+_notice = CompilationNotice()
+event.register("numba:compile", _notice)  # type: ignore[no-untyped-call]
+
+
+def silence() -> None:
+    """Say nothing of compilation in this process from now on."""
+    _notice._told = True
 
 
 def cache_folder() -> Path | None:
