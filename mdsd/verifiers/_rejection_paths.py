@@ -99,9 +99,22 @@ def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables
 
 
 @compiled(inner=True)
+def find_place(rising: FloatArray, value: float) -> int:
+    """Find the first place of numbers that rise, none of them NaN, from which none is below."""
+    low, high = 0, len(rising)
+    while low < high:
+        middle = (low + high) // 2
+        if rising[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled(inner=True)
 def excess_mass(tables: PathTables, cap: float) -> float:
     """Z(c): mass of p above c q, for a cap of at least 1."""
-    k = np.searchsorted(tables.ratios, -cap)
+    k = find_place(tables.ratios, -cap)
     return max(tables.target_sums[k] - cap * tables.drafted_sums[k], 0.0)
 
 

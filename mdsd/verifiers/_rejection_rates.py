@@ -16,6 +16,7 @@ from mdsd.verifiers._rejection_paths import (
     SCALE,
     PathTables,
     excess_mass,
+    find_place,
     insert_place,
     path_tables,
     remaining_mass,
@@ -208,9 +209,9 @@ def _draw_rejected(
     and q/s below, so its running sum comes from the prefix sums of p and q.
     """
     size, count = len(tables.drafted), len(picks)
-    first = int(np.searchsorted(tables.ratios, -(cap + mass / remaining)))
+    first = find_place(tables.ratios, -(cap + mass / remaining))
     # No token lies below the cap 0 that comes before the first rejection.
-    middle = size if cap == 0.0 else max(first, int(np.searchsorted(tables.ratios, -cap)))
+    middle = size if cap == 0.0 else max(first, find_place(tables.ratios, -cap))
     rate, per_p, per_q = 1.0 / remaining + cap / mass, 1.0 / mass, 1.0 / remaining
     slopes = rate, per_p, per_q
     total = _weight_between(tables, first, middle, slopes, size)
