@@ -334,6 +334,16 @@ def _enumerate_rejected(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     return enumerate_rejection(path_tables(p, q), num_drafts)
 
 
+@compiled(nogil=True)
+def _sample_rejected(
+    p: FloatArray, q: FloatArray, num_drafts: int, paths: int, seed: np.uint64
+) -> float:
+    total = 0.0
+    for value in sample_rejection(path_tables(p, q), num_drafts, paths, seed):
+        total += value
+    return total / paths
+
+
 def path_rate(p: FloatArray, q: FloatArray, num_drafts: int, paths: int, seed: np.uint64) -> float:
     """Compute the acceptance rate of n >= 2 drafts, or estimate it where there are too many paths.
 
@@ -354,5 +364,5 @@ def path_rate(p: FloatArray, q: FloatArray, num_drafts: int, paths: int, seed: n
     elif _are_few(num_drafts, q, paths):
         rejected = _enumerate_rejected(p, q, num_drafts)
     else:
-        rejected = float(sample_rejection(path_tables(p, q), num_drafts, paths, seed).mean())
+        rejected = _sample_rejected(p, q, num_drafts, paths, seed)
     return min(max(1.0 - rejected, 0.0), 1.0)
