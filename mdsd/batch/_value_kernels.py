@@ -9,7 +9,7 @@ import numpy as np
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._rules import Value
-from mdsd.rules.kernels import any_of_tries, excess, kseq_root_and_overlap, overlap
+from mdsd.rules.kernels import MULTIPLIED, any_of_tries, excess, kseq_root_and_overlap, overlap
 from solvers._compiled import compiled
 from solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
 from solvers.prefix import prefix_with_replacement
@@ -116,9 +116,18 @@ def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
 @compiled(inner=True)
 def _met_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """``sum p (1 - (1 - q)**n)``."""
+    met = np.zeros(len(p))
+    if num_drafts > MULTIPLIED:
+        for i in range(len(p)):
+            met[i] = any_of_tries(q[i], num_drafts)
+    else:
+        # The same, a try of all tokens at a time: by vector instructions.
+        for _ in range(num_drafts):
+            for i in range(len(p)):
+                met[i] += (1.0 - met[i]) * q[i]
     value = 0.0
     for i in range(len(p)):
-        value += p[i] * any_of_tries(q[i], num_drafts)
+        value += p[i] * met[i]
     return value
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from mdsd._typing import AnyArray, FloatArray
 from solvers._compiled import compiled
 
-_MULTIPLIED = 16
+MULTIPLIED = 16
 """Tries up to which multiplying is faster than logarithms, and as exact."""
 
 
@@ -49,7 +49,7 @@ def find_token(sums: FloatArray, uniform: float) -> int:
 @compiled(error_model="numpy")
 def any_of_tries(chance: float, count: int) -> float:
     """``1 - (1 - x)**n``, without cancellation: `mdsd.rules.sums.any_of`."""
-    if count > _MULTIPLIED:
+    if count > MULTIPLIED:
         return -math.expm1(count * math.log1p(-chance)) if chance < 1.0 else 1.0
     met = 0.0
     for _ in range(count):
