@@ -114,7 +114,7 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
             f"{row_name(name, where)} sums to {float(mass[where]):.10g}, "
             f"not to 1 within {MASS_TOLERANCE[kind]:g} ({kind})"
         )
-    probs = np.divide(probs, mass[..., np.newaxis], order="C")
+    probs = np.asarray(np.divide(probs, mass[..., np.newaxis], order="C"))
     probs.setflags(write=False)
     return probs
 

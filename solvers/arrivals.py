@@ -15,8 +15,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
 from solvers.hitting import MASS_SCALE, _expm1_ratio, _node
 from solvers.ratio_groups import (
@@ -93,19 +93,19 @@ def _series_of_powers() -> FloatArray:
 SERIES = _series_of_powers()
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def node_step(num_draws: int) -> float:
     """Give the distance of the nodes in s, as in `solvers.hitting`."""
     return 0.2 * math.sqrt(8.0 / max(num_draws, 8))
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def latest_time(num_draws: int) -> float:
     """Time by which n tokens have arrived but for a chance of 1e-19 or so, at a rate of 1."""
     return 45.0 + num_draws + 9.5 * math.sqrt(num_draws)
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc"})
+@compiled(nogil=True, fastmath={"reassoc"})
 def _sum(weights: FloatArray, most: float) -> float:
     """Sum the weights up to `most`."""
     total = 0.0
@@ -114,7 +114,7 @@ def _sum(weights: FloatArray, most: float) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _rest_mass(weights: FloatArray, num_draws: int) -> float:
     """Sum of the weights but for the n - 1 largest: how fast the last of n draws arrives."""
     most = np.zeros(num_draws)  # ascending; the first is no part of what is left out
@@ -133,7 +133,7 @@ def _rest_mass(weights: FloatArray, num_draws: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _survey(
     target_masses: FloatArray, weights: FloatArray, scale: float, unit: float, least: float
 ) -> tuple[FloatArray, IntArray]:
@@ -167,7 +167,7 @@ def _survey(
     return rows, heavy[:count]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _add_powers(x: float, times: float, powers: FloatArray) -> None:
     """Add x, x**2, ... so many times to the power sums of a group."""
     power = times * x
@@ -176,7 +176,7 @@ def _add_powers(x: float, times: float, powers: FloatArray) -> None:
         power *= x
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _group_draws(
     target_masses: FloatArray,
     weights: FloatArray,
@@ -233,7 +233,7 @@ def _group_draws(
     return RatioGroups(singles, table, scale, count), targets, heads / latest, powers, latest
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _nodes(
     heads: FloatArray, powers: FloatArray, num_draws: int, latest: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -253,7 +253,7 @@ def _nodes(
     return np.array(times), np.array(weights)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
+@compiled(nogil=True, fastmath={"contract", "arcp"})
 def arrival_chances(rate: float, times: FloatArray, stay: FloatArray, come: FloatArray) -> None:
     """Fill in the chances that a token has not arrived, and that it has, by ascending times."""
     early = np.searchsorted(times, 0.125 / rate)
@@ -266,7 +266,7 @@ def arrival_chances(rate: float, times: FloatArray, stay: FloatArray, come: Floa
         come[m] = 1.0 - stay[m]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _degree(sums: FloatArray) -> int:
     """Highest power of which anything is noticed."""
     degree = POWERS
@@ -275,7 +275,7 @@ def _degree(sums: FloatArray) -> int:
     return degree
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@compiled(nogil=True, fastmath={"contract", "reassoc"})
 def _sum_series(
     coefficients: FloatArray,
     sums: FloatArray,
@@ -295,7 +295,7 @@ def _sum_series(
             total[m] *= shares[m]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@compiled(nogil=True, fastmath={"contract", "reassoc"})
 def count_faint(sums: FloatArray, latest: float, times: FloatArray, counts: FloatArray) -> None:
     """Fill ``counts[j, m]``: chance that j tokens, known by their power sums, have arrived by t_m.
 
@@ -335,7 +335,7 @@ def count_faint(sums: FloatArray, latest: float, times: FloatArray, counts: Floa
                 counts[j, m] = total
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@compiled(nogil=True, fastmath={"contract", "reassoc"})
 def flow_of_faint(
     sums: FloatArray, latest: float, times: FloatArray, counts: FloatArray, flows: FloatArray
 ) -> None:
@@ -357,7 +357,7 @@ def flow_of_faint(
             flows[j, m] = max(flows[j, m], 0.0)
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
 def join_token(counts: FloatArray, stay: FloatArray, come: FloatArray) -> None:
     """Let one token join the set whose arrivals ``counts[j, m]`` counts."""
     for j in range(len(counts) - 1, 0, -1):
@@ -367,7 +367,7 @@ def join_token(counts: FloatArray, stay: FloatArray, come: FloatArray) -> None:
         counts[0, m] *= stay[m]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def tabulate_draws(
     target_masses: FloatArray,
     weights: FloatArray,

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
 from solvers.arrivals import POWERS, arrival_chances, count_faint, flow_of_faint
 from solvers.group_hits import hits_of_groups, join_group, reach_groups
@@ -23,7 +23,7 @@ from solvers.hitting import MASS_SCALE
 from solvers.ratio_groups import bucket_of
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
 def _add_around(
     order: IntArray,
     counting: FloatArray,
@@ -55,7 +55,7 @@ def _add_around(
         join_group(behind, counts, g, powers[g, 1] == 0.0)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _add_shares(
     order: IntArray, counting: FloatArray, masses: FloatArray, shares: FloatArray
 ) -> None:
@@ -84,7 +84,7 @@ def _add_shares(
             behind[j] += masses[g, j]
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
 def _selected_mass(
     rate: float,
     stay: FloatArray,
@@ -131,7 +131,7 @@ def _selected_mass(
     return max(rate * chosen - displaced, 0.0)
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
 def _mass_alone(
     rate: float, stay: FloatArray, come: FloatArray, around: FloatArray, drained: FloatArray
 ) -> float:
@@ -167,7 +167,7 @@ class GroupSelection(NamedTuple):
     around: FloatArray
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def select_groups(
     orders: NDArray[np.int32], weights: FloatArray, law: GroupedLaw
 ) -> GroupSelection:
@@ -239,7 +239,7 @@ def select_groups(
     return selection
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def mass_of_draw(
     law: GroupedLaw,
     selection: GroupSelection,
@@ -279,7 +279,7 @@ def mass_of_draw(
     return _selected_mass(rate, stay, come, counts, flows, own[0], own[1])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def group_of_token(
     law: GroupedLaw, part: int, token: int, target_mass: float, draw_mass: float
 ) -> int:
@@ -296,7 +296,7 @@ def group_of_token(
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def find_groups(
     law: GroupedLaw,
     part: int,
@@ -331,7 +331,7 @@ def find_groups(
                 groups[k] = group
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def find_masses(
     law: GroupedLaw,
     selection: GroupSelection,
@@ -378,7 +378,7 @@ def find_masses(
                 chances[k] = min(kept[k] / found, 1.0) if found > 0.0 else 1.0
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _without(law: GroupedLaw, part: int, group: int, rate: float) -> FloatArray:
     """Power sums of a group without one token that is not its heaviest, but with that."""
     others = law.powers[group].copy()
@@ -390,7 +390,7 @@ def _without(law: GroupedLaw, part: int, group: int, rate: float) -> FloatArray:
     return np.asarray(others)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def spread_selection(
     law: GroupedLaw,
     selection: GroupSelection,
@@ -436,7 +436,7 @@ def spread_selection(
             selected[i] = total
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _first_group(order: NDArray[np.int32], groups: IntArray) -> int:
     """Give the first group of an order that some draft is of."""
     for group in order:
@@ -446,7 +446,7 @@ def _first_group(order: NDArray[np.int32], groups: IntArray) -> int:
     return int(groups[0])
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def select_drafts(
     orders: NDArray[np.int32], places: IntArray, groups: IntArray, uniforms: FloatArray
 ) -> IntArray:
@@ -480,7 +480,7 @@ def select_drafts(
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def selection_probs(orders: NDArray[np.int32], weights: FloatArray, groups: IntArray) -> FloatArray:
     """Give the probability that each draft, (B, n), of known groups is selected."""
     probs = np.zeros(groups.shape)

@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers._compiled import compiled
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.arrivals import SERIES as _EXPM1_POWERS
 from solvers.arrivals import join_token
@@ -51,7 +51,7 @@ _P, _Q = 0, _POWERS + 1
 """Columns of a cell's mass p and mass q; between them stand the power sums of its faint tokens."""
 
 
-@njit(cache=True)
+@compiled()
 def _add_powers(x: float, sums: FloatArray) -> None:
     """Add x, x**2, ... to sums[1], sums[2], ..."""
     sums[1] += x
@@ -62,7 +62,7 @@ def _add_powers(x: float, sums: FloatArray) -> None:
             sums[k] += power
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _ratios(masses: FloatArray, rates: FloatArray) -> FloatArray:
     """Ratios of p to scaled q, infinite where q = 0."""
     ratios = np.empty(len(masses))
@@ -72,7 +72,7 @@ def _ratios(masses: FloatArray, rates: FloatArray) -> FloatArray:
     return ratios
 
 
-@njit(cache=True)
+@compiled()
 def _horizon(rates: FloatArray, exponents: IntArray, num_draws: int, step: float) -> float:
     """Last node by which fewer than n tokens have arrived with a chance that anything notices.
 
@@ -101,7 +101,7 @@ def _horizon(rates: FloatArray, exponents: IntArray, num_draws: int, step: float
     return _node(s)[0]
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _add_token(cells: FloatArray, c: int, mass: float, rate: float, horizon: float) -> None:
     """Add p, the powers of x at the horizon if the token is faint by then, and q."""
     cells[c, _P] += mass
@@ -121,7 +121,7 @@ def _add_token(cells: FloatArray, c: int, mass: float, rate: float, horizon: flo
             cells[c, 8] += x4 * x4
 
 
-@njit(cache=True)
+@compiled()
 def _deal(
     masses: FloatArray,
     rates: FloatArray,
@@ -159,7 +159,7 @@ def _deal(
     return cells, bottoms, tops
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(fastmath={"reassoc", "contract", "arcp"})
 def _sum_block(
     reach: FloatArray, sums: FloatArray, shares: FloatArray, growth: FloatArray, chances: FloatArray
 ) -> float:
@@ -199,7 +199,7 @@ def _sum_block(
     return total
 
 
-@njit(cache=True)
+@compiled()
 def _add_block(
     cells: FloatArray,
     tops: FloatArray,
@@ -256,7 +256,7 @@ def _add_block(
     return float(fewer / node_weights[-1])
 
 
-@njit(cache=True)
+@compiled()
 def _value_at_ends(
     cells: FloatArray,
     tops: FloatArray,
@@ -311,7 +311,7 @@ def _value_at_ends(
     return best, cut
 
 
-@njit(cache=True)
+@compiled()
 def _is_open(
     cell: FloatArray, lower: float, upper: float, below: float, hits: FloatArray, best: float
 ) -> bool:
@@ -329,7 +329,7 @@ def _is_open(
     return bool(below + (cell[_P] - gained) + chord < best * (1.0 - 1e-15))
 
 
-@njit(cache=True)
+@compiled()
 def _gather(
     masses: FloatArray,
     rates: FloatArray,
@@ -355,7 +355,7 @@ def _gather(
     return inside[0], inside[1], inside[2]
 
 
-@njit(cache=True)
+@compiled()
 def _split(
     cells: FloatArray,
     tops: FloatArray,
@@ -416,7 +416,7 @@ def _split(
     return new_cells[:size], new_bottoms[:size], new_tops[:size], new_hits[: size + 1], asked[:size]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def best_cut(
     masses: FloatArray, rates: FloatArray, num_draws: int, step: float, most_single: int
 ) -> tuple[float, float]:
