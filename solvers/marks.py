@@ -359,7 +359,7 @@ def grouped_coupling(
     num_draws : int
         n >= 1.
     tolerance : float
-        Where the finest groups have a larger gap, it is left at that.
+        Where the finest groups have a larger gap, it is left at that. At 0 no groups are formed.
 
     Returns
     -------
@@ -371,7 +371,7 @@ def grouped_coupling(
     Inside a group every token has the same marks, so that it is selected in proportion to its own
     mass: thinning by that is lossless, and a drafted token needs to know nothing but its group.
     """
-    few = alone(q, _FEWEST_GROUPS)
+    few = alone(q, _FEWEST_GROUPS if tolerance > 0.0 else len(q))
     if len(few) > 0:
         upper, coupling = optimal_coupling(p[few], q[few], num_draws)
         lower = np.minimum(p[few], coupling.selected).sum()

@@ -30,10 +30,10 @@ from solvers.order_search import FoundOrders, search_orders
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
 from solvers.prefix import cut_values
 
-_FEWEST_GROUPS = 16
+FEWEST_GROUPS = 16
 """Of each part, however many there are."""
 
-_FEW = 32
+FEW = 32
 """So many tokens are searched to the last digit at any effort."""
 
 
@@ -60,6 +60,11 @@ class Effort(NamedTuple):
 
 EXACT = Effort(groups=256, tolerance=5e-5, limit=120, every=1)
 FAST = Effort(groups=48, tolerance=3e-4, limit=80, every=3)
+
+
+def groups_of_each(effort: Effort, parts: int) -> int:
+    """Share the groups among the parts of a law."""
+    return max(effort.groups // parts, FEWEST_GROUPS)
 
 
 class TokenLottery(ABC):
@@ -277,12 +282,12 @@ def find_group_lottery(
     SolverFailure
         If what is certified is less than what is attained.
     """
-    count = max(effort.groups // len(parts), _FEWEST_GROUPS)
+    count = groups_of_each(effort, len(parts))
     problem = target_masses, hits, parts
     if max_iterations is None:
         law = _grouped(target_masses, parts, count)
         alone = bool(single_groups(law).all())
-        if alone and (effort is EXACT or len(law.targets) <= _FEW):
+        if alone and (effort is EXACT or len(law.targets) <= FEW):
             lottery = _minimum_norm(law, tolerance, None)
             return GroupLottery(*problem, law, lottery, exhaustive=True)
         gap = max(tolerance, effort.tolerance)

@@ -13,7 +13,7 @@ from mdsd._random import RandomSource, Uniforms, read_uniforms
 from mdsd._tokens import check_token_ids, read_token_ids, refuse_impossible
 from mdsd._typing import BoolArray, FloatArray, IntArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
-from mdsd.batch._rules import Rule, rule_of
+from mdsd.batch._rules import Rule, lottery_kind, mark_gap, rule_of
 from mdsd.batch._threads import over_rows
 from mdsd.batch.tensors.spaces import Located, check_device, is_whole, locate_sides
 from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
@@ -129,7 +129,7 @@ def verify_batch(
     ([0, 0], [-1, 0])
     """
     kind = read_kind(draft)
-    chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier)
+    chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier).for_many()
     target, drafted = locate_sides(target_probs, draft_probs)
     ids, numbers = Located.of(draft_token_ids), Located.of(uniforms)
     # What is small may come from the host, wherever the rest is.
@@ -208,7 +208,7 @@ def _verify_on_host(
     tokens = np.full(len(ids), -1, dtype=np.int64)
     rule = rule_of(verifier, example)
     if rule is not None:
-        _run(rule, target, drafted, ids, numbers, tokens)
+        _run(_kernel(rule, verifier, example), target, drafted, ids, numbers, tokens)
     # Rows without a kernel, and those that rounding could decide either way.
     for row in np.flatnonzero(tokens < 0).tolist():
         plan = verifier.plan(target.given[row], make_draft(kind, drafted, row, num_drafts))
@@ -245,18 +245,19 @@ def verify_one(
     tokens = np.full(1, -1, dtype=np.int64)
     rule = rule_of(verifier, draft)
     if rule is not None:
-        target = _one_row(target_probs)
+        target = _rows_of(target_probs[np.newaxis])
         # Several models, or none: the rule asks for the target alone.
-        drafted = _one_row(np.atleast_2d(getattr(draft, "draft_probs", target_probs))[0])
-        _run(rule, target, drafted, draft_token_ids[np.newaxis], numbers, tokens)
+        drafted = _rows_of(np.atleast_2d(getattr(draft, "draft_probs", target_probs)))
+        kernel = _kernel(rule, verifier, draft)
+        _run(kernel, target, drafted, draft_token_ids[np.newaxis], numbers, tokens)
     if tokens[0] < 0:
         plan = verifier.plan(target_probs, draft)
         return int(plan.verify(draft_token_ids, uniforms=numbers[0]).token_id)
     return int(tokens[0])
 
 
-def _one_row(probs: FloatArray) -> BatchProbs:
-    rows = np.ascontiguousarray(probs)[np.newaxis].view()
+def _rows_of(probs: FloatArray) -> BatchProbs:
+    rows = np.ascontiguousarray(probs).view()
     rows.setflags(write=False)
     return BatchProbs(rows, rows, rows.sum(axis=1), np.count_nonzero(rows, axis=1))
 
@@ -324,7 +325,7 @@ def _tops_match(tops: IntArray, drafted: BatchProbs) -> BoolArray:
 
 
 def _run(
-    rule: Rule,
+    kernel: Callable[..., None],
     target: BatchProbs,
     drafted: BatchProbs,
     ids: IntArray,
@@ -332,18 +333,20 @@ def _run(
     tokens: IntArray,
 ) -> None:
     """Fill in the tokens that a rule emits, -1 where rounding could decide either way."""
-    # Of several independent draft models only the naive verifier comes here, which asks for none.
-    law = drafted if len(drafted.rows) == len(target.rows) else target
-    sides = target.rows, target.masses, law.rows, law.masses
+    sides = target.rows, target.masses, drafted.rows, drafted.masses
     arrays = (*sides, np.ascontiguousarray(ids), numbers, tokens)
-    over_rows(partial(_kernel(rule), *arrays), *target.rows.shape)
+    over_rows(partial(kernel, *arrays), *target.rows.shape)
 
 
-def _kernel(rule: Rule) -> Callable[..., None]:
+def _kernel(rule: Rule, verifier: Verifier, draft: DraftDistribution) -> Callable[..., None]:
     if rule is Rule.MARKS:
         from mdsd.batch._mark_kernels import verify_mark_rows
 
-        return verify_mark_rows
+        return partial(verify_mark_rows, mark_gap(verifier))
+    if rule is Rule.LOTTERY:
+        from mdsd.batch._lottery_kernels import verify_lottery_rows
+
+        return partial(verify_lottery_rows, lottery_kind(verifier, draft))
     from mdsd.batch._kernels import verify_rows
 
     return partial(verify_rows, int(rule))
