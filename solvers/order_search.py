@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.group_hits import hits_of_groups
-from solvers.grouped_law import GroupedLaw
+from solvers.grouped_law import GroupedLaw, with_fewer_nodes
 
 _TINY = 1e-300
 
@@ -115,23 +115,38 @@ def _descend(gram: FloatArray, weights: FloatArray, alive: IntArray, count: int)
 
 
 @njit(cache=True, nogil=True)
-def search_orders(law: GroupedLaw, tolerance: float, limit: int) -> FoundOrders:
+def _least_cut(order: IntArray, hits: FloatArray, targets: FloatArray) -> tuple[float, int]:
+    """Least value of subset selection among the prefixes of an order, and the length of that."""
+    behind, cut, shortest = 0.0, np.inf, len(order)
+    for k in range(len(order), -1, -1):
+        value = behind + hits[k]
+        if value < cut:
+            cut, shortest = value, k
+        if k > 0:
+            behind += targets[order[k - 1]]
+    return cut, shortest
+
+
+@njit(cache=True, nogil=True)
+def search_orders(law: GroupedLaw, tolerance: float, limit: int, every: int) -> FoundOrders:
     """Find a lottery over orders of the groups whose acceptance is close to the optimum.
 
     Parameters
     ----------
     law : GroupedLaw
-        Perhaps with a part of its nodes only.
     tolerance : float
         Gap at which the search ends.
     limit : int
         Most orders to evaluate.
+    every : int
+        Orders are compared with one node in time of so many; the bound is found with all of them.
 
     Returns
     -------
     FoundOrders
         The best that was seen.
     """
+    coarse = with_fewer_nodes(law, every) if every > 1 else law
     targets = law.targets
     size = len(targets)
     likely = np.minimum(law.likely, 1.0)
@@ -141,22 +156,15 @@ def search_orders(law: GroupedLaw, tolerance: float, limit: int) -> FoundOrders:
     gram = np.empty((limit, limit))
     alive, weights = np.empty(limit, dtype=np.int64), np.empty(limit)
     best_alive, best_weights, attained = alive[:0], weights[:0], -1.0
-    upper, subset = 1.0, np.ones(size, dtype=np.bool_)
+    upper = np.inf
     count, used = 0, 0
     order = np.argsort(-targets / np.maximum(law.likely, _TINY))
+    cut_order = order
     while used < limit:
-        hits, _ = hits_of_groups(order, law)
-        behind, cut, shortest = 0.0, np.inf, size
-        for k in range(size, -1, -1):
-            value = behind + hits[k]
-            if value < cut:
-                cut, shortest = value, k
-            if k > 0:
-                behind += targets[order[k - 1]]
+        hits, _ = hits_of_groups(order, coarse)
+        cut, _ = _least_cut(order, hits, targets)
         if cut < upper:
-            upper = cut
-            subset[:] = True
-            subset[order[:shortest]] = False
+            upper, cut_order = cut, order
         for k in range(size):
             g = order[k]
             vertices[used, g] = max(hits[k + 1] - hits[k], 0.0)
@@ -184,4 +192,7 @@ def search_orders(law: GroupedLaw, tolerance: float, limit: int) -> FoundOrders:
         if upper - attained <= tolerance:
             break
         order = np.argsort((mixed - targets) * scale**2)
+    upper, shortest = _least_cut(cut_order, hits_of_groups(cut_order, law)[0], targets)
+    subset = np.ones(size, dtype=np.bool_)
+    subset[cut_order[:shortest]] = False
     return FoundOrders(orders[best_alive], best_weights, attained, upper, subset, used)

@@ -24,7 +24,7 @@ from solvers.group_selection import (
     select_groups,
     spread_selection,
 )
-from solvers.grouped_law import GroupedLaw, join_parts, single_groups, with_fewer_nodes
+from solvers.grouped_law import GroupedLaw, join_parts, single_groups
 from solvers.law_parts import LawPart
 from solvers.order_search import FoundOrders, search_orders
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
@@ -285,8 +285,8 @@ def find_group_lottery(
         if alone and (effort is EXACT or len(law.targets) <= _FEW):
             lottery = _minimum_norm(law, tolerance, None)
             return GroupLottery(*problem, law, lottery, exhaustive=True)
-        coarse = with_fewer_nodes(law, effort.every) if effort.every > 1 else law
-        orders = search_orders(coarse, max(tolerance, effort.tolerance), effort.limit)
+        gap = max(tolerance, effort.tolerance)
+        orders = search_orders(law, gap, effort.limit, effort.every)
         return GroupLottery(*problem, law, orders, exhaustive=effort is not EXACT)
     best: GroupLottery | None = None
     left = max_iterations
