@@ -35,7 +35,6 @@ _HEAVY_STEPS = 12 * 4
 _HEAVY_SHIFT = 50
 _FIRST_STEP = (1023 - 12) << 2
 
-
 _LEAST = 5e-324
 """What a scaled draw mass counts at least, lest a bucket with a token seem empty."""
 
