@@ -27,9 +27,9 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Once, before the workers start and each compiles for itself; two seconds where it was done before.
+# Once, before the workers start and each compiles for itself; ten seconds where it was done before.
 kernels: $(VENV)/.installed-dev
-	$(BIN)/python tools/compile_kernels.py
+	$(BIN)/mdsd warmup
 
 tests: kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

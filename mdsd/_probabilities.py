@@ -99,7 +99,7 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
         raise InvalidDistributionError(f"{name} has shape {array.shape}; expected {expected}")
     if array.shape[-1] == 0:
         raise InvalidDistributionError(f"{name} is empty: a vocabulary has at least one token")
-    probs = np.array(array, dtype=np.float64, order="C")
+    probs = np.asarray(array, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         mass = probs.sum(axis=-1)
     # One pass each; offenders are located only when there are some. NaN fails both comparisons.
@@ -114,7 +114,7 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
             f"{row_name(name, where)} sums to {float(mass[where]):.10g}, "
             f"not to 1 within {MASS_TOLERANCE[kind]:g} ({kind})"
         )
-    probs /= mass[..., np.newaxis]
+    probs = np.asarray(np.divide(probs, mass[..., np.newaxis], order="C"))
     probs.setflags(write=False)
     return probs
 

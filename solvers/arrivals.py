@@ -15,10 +15,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
-from solvers.hitting import MASS_SCALE, _node, arrival_chances
+from solvers.hitting import MASS_SCALE, _expm1_ratio, _node
 from solvers.ratio_groups import (
     HEAVY,
     NUM_BUCKETS,
@@ -90,22 +90,22 @@ def _series_of_powers() -> FloatArray:
     return powers
 
 
-_SERIES = _series_of_powers()
+SERIES = _series_of_powers()
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def node_step(num_draws: int) -> float:
     """Give the distance of the nodes in s, as in `solvers.hitting`."""
     return 0.2 * math.sqrt(8.0 / max(num_draws, 8))
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def latest_time(num_draws: int) -> float:
     """Time by which n tokens have arrived but for a chance of 1e-19 or so, at a rate of 1."""
     return 45.0 + num_draws + 9.5 * math.sqrt(num_draws)
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc"})
+@compiled(nogil=True, fastmath={"reassoc"})
 def _sum(weights: FloatArray, most: float) -> float:
     """Sum the weights up to `most`."""
     total = 0.0
@@ -114,7 +114,7 @@ def _sum(weights: FloatArray, most: float) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _rest_mass(weights: FloatArray, num_draws: int) -> float:
     """Sum of the weights but for the n - 1 largest: how fast the last of n draws arrives."""
     most = np.zeros(num_draws)  # ascending; the first is no part of what is left out
@@ -133,7 +133,7 @@ def _rest_mass(weights: FloatArray, num_draws: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _survey(
     target_masses: FloatArray, weights: FloatArray, scale: float, latest: float, least: float
 ) -> tuple[FloatArray, IntArray]:
@@ -168,7 +168,7 @@ def _survey(
     return rows, heavy[:count]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _add_powers(x: float, times: float, powers: FloatArray) -> None:
     """Add x, x**2, ... so many times to the power sums of a group."""
     power = times * x
@@ -177,7 +177,7 @@ def _add_powers(x: float, times: float, powers: FloatArray) -> None:
         power *= x
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _group_draws(
     target_masses: FloatArray,
     weights: FloatArray,
@@ -236,7 +236,7 @@ def _group_draws(
     return RatioGroups(singles, table, scale, count), targets, heads, powers, latest
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _nodes(
     heads: FloatArray, powers: FloatArray, num_draws: int, latest: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -256,7 +256,20 @@ def _nodes(
     return np.array(times), np.array(weights)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True, fastmath={"contract", "arcp"})
+def arrival_chances(rate: float, times: FloatArray, stay: FloatArray, come: FloatArray) -> None:
+    """Fill in the chances that a token has not arrived, and that it has, by ascending times."""
+    early = np.searchsorted(times, 0.125 / rate)
+    for m in range(early):
+        x = rate * times[m]
+        come[m] = x * _expm1_ratio(-x)
+        stay[m] = 1.0 - come[m]
+    for m in range(early, len(times)):
+        stay[m] = math.exp(-rate * times[m])
+        come[m] = 1.0 - stay[m]
+
+
+@compiled(nogil=True)
 def _degree(sums: FloatArray) -> int:
     """Highest power of which anything is noticed."""
     degree = POWERS
@@ -265,7 +278,7 @@ def _degree(sums: FloatArray) -> int:
     return degree
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@compiled(nogil=True, fastmath={"contract", "reassoc"})
 def _sum_series(
     coefficients: FloatArray,
     sums: FloatArray,
@@ -285,7 +298,7 @@ def _sum_series(
             total[m] *= shares[m]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@compiled(nogil=True, fastmath={"contract", "reassoc"})
 def count_faint(sums: FloatArray, latest: float, times: FloatArray, counts: FloatArray) -> None:
     """Fill ``counts[j, m]``: chance that j tokens, known by their power sums, have arrived by t_m.
 
@@ -302,7 +315,7 @@ def count_faint(sums: FloatArray, latest: float, times: FloatArray, counts: Floa
     growth = np.empty((num_draws, width))
     for k in range(1, num_draws):
         if k <= POWERS:
-            _sum_series(_SERIES[k], part, shares, k, degree, growth[k])
+            _sum_series(SERIES[k], part, shares, k, degree, growth[k])
         else:
             growth[k] = 0.0
     for m in range(width):
@@ -325,7 +338,7 @@ def count_faint(sums: FloatArray, latest: float, times: FloatArray, counts: Floa
                 counts[j, m] = total
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})
+@compiled(nogil=True, fastmath={"contract", "reassoc"})
 def flow_of_faint(
     sums: FloatArray, latest: float, times: FloatArray, counts: FloatArray, flows: FloatArray
 ) -> None:
@@ -337,7 +350,7 @@ def flow_of_faint(
     sign = 1.0 / latest
     degree = _degree(sums)
     for k in range(min(num_draws, POWERS)):
-        _sum_series(_SERIES[k], sums[1:], shares, k, degree - 1, rates)
+        _sum_series(SERIES[k], sums[1:], shares, k, degree - 1, rates)
         for j in range(k, num_draws):
             for m in range(width):
                 flows[j, m] += sign * rates[m] * counts[j - k, m]
@@ -347,7 +360,7 @@ def flow_of_faint(
             flows[j, m] = max(flows[j, m], 0.0)
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
 def join_token(counts: FloatArray, stay: FloatArray, come: FloatArray) -> None:
     """Let one token join the set whose arrivals ``counts[j, m]`` counts."""
     for j in range(len(counts) - 1, 0, -1):
@@ -357,7 +370,7 @@ def join_token(counts: FloatArray, stay: FloatArray, come: FloatArray) -> None:
         counts[0, m] *= stay[m]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def tabulate_draws(
     target_masses: FloatArray,
     weights: FloatArray,

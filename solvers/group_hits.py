@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
 from solvers.grouped_law import CERTAIN, INDEPENDENT, GroupedLaw, part_of
 
@@ -19,7 +19,7 @@ _STRETCH = 32
 """Groups handled between two fresh exponentials; each product in between rounds once."""
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
 def join_group(behind: FloatArray, counts: FloatArray, g: int, single: bool) -> None:
     """Let group g, with arrivals ``counts[g]``, join the set whose arrivals `behind` counts."""
     num_draws, width = behind.shape
@@ -34,7 +34,7 @@ def join_group(behind: FloatArray, counts: FloatArray, g: int, single: bool) -> 
         behind[0, m] *= counts[g, 0, m]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def reach_groups(
     order: IntArray, masses: FloatArray, times: FloatArray, weights: FloatArray, counts: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -57,7 +57,7 @@ def reach_groups(
     return ahead, reach
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
 def _hits_of_draws(
     order: IntArray,
     masses: FloatArray,
@@ -82,7 +82,7 @@ def _hits_of_draws(
         hits[k] = min(1.0, ahead[k] * total)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _hits_of_independent(order: IntArray, masses: FloatArray, hits: FloatArray) -> None:
     """Sum up the chances that some draw is of each group and none stands before it.
 
@@ -104,7 +104,7 @@ def _hits_of_independent(order: IntArray, masses: FloatArray, hits: FloatArray) 
         hits[k + 1] = min(1.0, hits[k] + hits[k + 1])
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def join_hits(
     part_of_place: IntArray, hits: FloatArray, starts: IntArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -139,7 +139,7 @@ def join_hits(
     return joint, missed
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def hits_of_groups(order: IntArray, law: GroupedLaw) -> tuple[FloatArray, FloatArray]:
     """Probability that some draw is in the first k groups of an order.
 

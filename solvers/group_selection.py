@@ -9,22 +9,21 @@ to have that ratio, too, what is selected is in proportion to the rates.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
-from solvers.arrivals import POWERS, count_faint, flow_of_faint
+from solvers.arrivals import POWERS, arrival_chances, count_faint, flow_of_faint
 from solvers.group_hits import hits_of_groups, join_group, reach_groups
 from solvers.grouped_law import CERTAIN, DRAWS, INDEPENDENT, GroupedLaw, part_of
 from solvers.hitting import MASS_SCALE
 from solvers.ratio_groups import bucket_of
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
 def _add_around(
     order: IntArray,
     counting: FloatArray,
@@ -56,7 +55,7 @@ def _add_around(
         join_group(behind, counts, g, powers[g, 1] == 0.0)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _add_shares(
     order: IntArray, counting: FloatArray, masses: FloatArray, shares: FloatArray
 ) -> None:
@@ -85,10 +84,11 @@ def _add_shares(
             behind[j] += masses[g, j]
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
 def _selected_mass(
     rate: float,
-    times: FloatArray,
+    stay: FloatArray,
+    come: FloatArray,
     counts: FloatArray,
     flows: FloatArray,
     around: FloatArray,
@@ -100,11 +100,12 @@ def _selected_mass(
     ----------
     rate : float
         Of the token.
-    times : ndarray, shape (M,)
+    stay, come : ndarray, shape (M,)
+        The chances that it has not, and has, arrived by each node.
     counts, flows : ndarray, shape (n, M)
         Arrivals of the others of its group (`solvers.arrivals.count_faint`).
     around, drained : ndarray, shape (n, M)
-        Of its group, from `select_groups`.
+        Of its group: see `_add_around`.
 
     Notes
     -----
@@ -116,19 +117,32 @@ def _selected_mass(
     """
     num_draws, width = counts.shape
     chosen, displaced = 0.0, 0.0
-    for m in range(width):
-        stay, come = math.exp(-rate * times[m]), -math.expm1(-rate * times[m])
-        fewer, fewer_drained = 0.0, 0.0  # fewer than r behind have arrived
-        for r in range(num_draws):
-            if r > 0:
-                k = num_draws - 1 - r
-                # Here fewer than r, beside k others of the group and the token itself.
-                even = counts[k, m] / (k + 1.0)
-                late = flows[k, m] / ((k + 1.0) * (k + 2.0))
-                displaced += come * (even * fewer_drained + late * fewer)
-            fewer += around[r, m]
-            fewer_drained += drained[r, m]
-            chosen += stay * counts[num_draws - 1 - r, m] / (num_draws - r) * fewer
+    fewer, fewer_drained = np.zeros(width), np.zeros(width)  # fewer than r behind have arrived
+    for r in range(num_draws):
+        k = num_draws - 1 - r
+        even, late = 1.0 / (k + 1.0), 1.0 / ((k + 1.0) * (k + 2.0))
+        for m in range(width):
+            # Here fewer than r, beside k others of the group and the token itself.
+            short = even * counts[k, m] * fewer_drained[m] + late * flows[k, m] * fewer[m]
+            displaced += come[m] * short
+            fewer[m] += around[r, m]
+            fewer_drained[m] += drained[r, m]
+            chosen += even * stay[m] * counts[k, m] * fewer[m]
+    return max(rate * chosen - displaced, 0.0)
+
+
+@compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
+def _mass_alone(
+    rate: float, stay: FloatArray, come: FloatArray, around: FloatArray, drained: FloatArray
+) -> float:
+    """Give the mass with which a token is selected that is a group by itself."""
+    num_draws, width = around.shape
+    chosen, displaced = 0.0, 0.0
+    for r in range(num_draws):
+        for m in range(width):
+            chosen += stay[m] * around[r, m]
+            if r < num_draws - 1:
+                displaced += come[m] * drained[r, m]
     return max(rate * chosen - displaced, 0.0)
 
 
@@ -153,7 +167,7 @@ class GroupSelection(NamedTuple):
     around: FloatArray
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def select_groups(
     orders: NDArray[np.int32], weights: FloatArray, law: GroupedLaw
 ) -> GroupSelection:
@@ -225,7 +239,7 @@ def select_groups(
     return selection
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def mass_of_draw(
     law: GroupedLaw,
     selection: GroupSelection,
@@ -250,16 +264,22 @@ def mass_of_draw(
     num_draws, width = law.draws[part], len(times)
     around = selection.around[selection.around_starts[part] : selection.around_starts[part + 1]]
     own = around.reshape((2, stop - first, num_draws, width))[:, group - first]
-    counts, flows = np.zeros((num_draws, width)), np.zeros((num_draws, width))
-    if others[1] > 0.0:
-        count_faint(others, law.latest[part], times, counts)
-        flow_of_faint(others, law.latest[part], times, counts, flows)
-    else:
-        counts[0] = 1.0
-    return _selected_mass(rate, times, counts, flows, own[0], own[1])
+    if not others[1] > 0.0:
+        numbers = law.numbers[law.number_starts[part] : law.number_starts[part + 1]]
+        arrived = numbers.reshape((stop - first, num_draws, width))[group - first]
+        if num_draws > 1 and rate == law.heads[group]:
+            return _mass_alone(rate, arrived[0], arrived[1], own[0], own[1])
+    stay, come = np.empty(width), np.empty(width)
+    arrival_chances(rate, times, stay, come)
+    if not others[1] > 0.0:
+        return _mass_alone(rate, stay, come, own[0], own[1])
+    counts, flows = np.empty((num_draws, width)), np.empty((num_draws, width))
+    count_faint(others, law.latest[part], times, counts)
+    flow_of_faint(others, law.latest[part], times, counts, flows)
+    return _selected_mass(rate, stay, come, counts, flows, own[0], own[1])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def group_of_token(
     law: GroupedLaw, part: int, token: int, target_mass: float, draw_mass: float
 ) -> int:
@@ -276,7 +296,7 @@ def group_of_token(
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def find_groups(
     law: GroupedLaw,
     part: int,
@@ -311,7 +331,7 @@ def find_groups(
                 groups[k] = group
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def find_masses(
     law: GroupedLaw,
     selection: GroupSelection,
@@ -358,7 +378,7 @@ def find_masses(
                 chances[k] = min(kept[k] / found, 1.0) if found > 0.0 else 1.0
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _without(law: GroupedLaw, part: int, group: int, rate: float) -> FloatArray:
     """Power sums of a group without one token that is not its heaviest, but with that."""
     others = law.powers[group].copy()
@@ -370,7 +390,7 @@ def _without(law: GroupedLaw, part: int, group: int, rate: float) -> FloatArray:
     return np.asarray(others)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def spread_selection(
     law: GroupedLaw,
     selection: GroupSelection,
@@ -416,7 +436,7 @@ def spread_selection(
             selected[i] = total
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _first_group(order: NDArray[np.int32], groups: IntArray) -> int:
     """Give the first group of an order that some draft is of."""
     for group in order:
@@ -426,7 +446,7 @@ def _first_group(order: NDArray[np.int32], groups: IntArray) -> int:
     return int(groups[0])
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def select_drafts(
     orders: NDArray[np.int32], places: IntArray, groups: IntArray, uniforms: FloatArray
 ) -> IntArray:
@@ -460,7 +480,7 @@ def select_drafts(
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def selection_probs(orders: NDArray[np.int32], weights: FloatArray, groups: IntArray) -> FloatArray:
     """Give the probability that each draft, (B, n), of known groups is selected."""
     probs = np.zeros(groups.shape)

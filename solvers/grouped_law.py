@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers._compiled import compiled
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.arrivals import POWERS, latest_time, tabulate_draws
 from solvers.ratio_groups import NUM_BUCKETS, RatioGroups, bucket_of, group_by_ratio, groups_alone
@@ -71,7 +71,7 @@ class GroupedLaw(NamedTuple):
     numbers: FloatArray
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _one_part(
     kind: int,
     num_draws: int,
@@ -108,7 +108,7 @@ def _one_part(
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def group_draws(
     target_masses: FloatArray,
     weights: FloatArray,
@@ -153,7 +153,7 @@ def group_draws(
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def group_independent(
     target_masses: FloatArray,
     probs: FloatArray,
@@ -196,7 +196,7 @@ def group_independent(
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def group_certain(target_masses: FloatArray, tokens: IntArray) -> GroupedLaw:
     """Give every token that is drafted for certain a group of its own; `tokens` ascend."""
     count = len(tokens)
@@ -216,13 +216,13 @@ def group_certain(target_masses: FloatArray, tokens: IntArray) -> GroupedLaw:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _chained(first: IntArray, second: IntArray) -> IntArray:
     """Let the starts of the second follow those of the first."""
     return np.concatenate((first, first[-1] + second[1:]))
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def join_parts(first: GroupedLaw, second: GroupedLaw) -> GroupedLaw:
     """Join the parts of two laws that are independent, on disjoint tokens."""
     return GroupedLaw(
@@ -248,7 +248,7 @@ def join_parts(first: GroupedLaw, second: GroupedLaw) -> GroupedLaw:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def with_fewer_nodes(law: GroupedLaw, every: int) -> GroupedLaw:
     """Keep one node in time of so many: enough to compare orders by, not to select by."""
     times, node_weights = law.times[:0], law.node_weights[:0]
@@ -289,7 +289,7 @@ def with_fewer_nodes(law: GroupedLaw, every: int) -> GroupedLaw:
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def part_of(groups: IntArray, law: GroupedLaw) -> IntArray:
     """Part that each group belongs to."""
     part = np.empty(len(groups), dtype=np.int64)

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
-from numba import njit
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
 
 _LOWEST_NODE = -3.75
@@ -51,14 +51,14 @@ def _step(num_draws: int) -> float:
     return 0.2 * math.sqrt(8.0 / max(num_draws, 8))
 
 
-@njit(cache=True)
+@compiled()
 def _node(s: float) -> tuple[float, float]:
     """Time and weight (without the step) of the node at s."""
     t = math.exp(s - math.exp(-s) - math.log(MASS_SCALE))
     return t, t * (1.0 + math.exp(-s))
 
 
-@njit(cache=True)
+@compiled()
 def _arrive(counts: FloatArray, x: float) -> None:
     """Update the truncated law of the number of arrivals by one token with ``x = q_i t``."""
     stay = math.exp(-x)
@@ -68,7 +68,7 @@ def _arrive(counts: FloatArray, x: float) -> None:
     counts[0] *= stay
 
 
-@njit(cache=True, fastmath={"reassoc"})
+@compiled(fastmath={"reassoc"})
 def _start_stretch(weights: FloatArray, t: float) -> tuple[int, float]:
     certain, expected = 0, 0.0
     for weight in weights:
@@ -78,7 +78,7 @@ def _start_stretch(weights: FloatArray, t: float) -> tuple[int, float]:
     return certain, expected
 
 
-@njit(cache=True)
+@compiled()
 def _start_node(weights: FloatArray, t: float) -> tuple[int, float]:
     """Count the tokens certain to have arrived by t, and expect arrivals among the others."""
     certain, expected = 0, 0.0
@@ -90,7 +90,7 @@ def _start_node(weights: FloatArray, t: float) -> tuple[int, float]:
     return certain, expected
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _expm1_ratio(x: float) -> float:
     """``expm1(x) / x`` to the last digit for -1/8 <= x <= 1/8, without a call or a branch."""
     tail = 1.0 + x / 8.0 * (1.0 + x / 9.0 * (1.0 + x / 10.0))
@@ -98,7 +98,7 @@ def _expm1_ratio(x: float) -> float:
     return 1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0 * middle))
 
 
-@njit(cache=True, fastmath={"contract", "arcp"})
+@compiled(fastmath={"contract", "arcp"})
 def arrival_chances(rate: float, times: FloatArray, stay: FloatArray, come: FloatArray) -> None:
     """Fill in the chances that a token has not arrived, and that it has, by each time."""
     if rate * times[-1] <= 0.125:
@@ -112,7 +112,7 @@ def arrival_chances(rate: float, times: FloatArray, stay: FloatArray, come: Floa
             come[m] = -math.expm1(-rate * times[m])
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(fastmath={"reassoc", "contract", "arcp"})
 def _add_block(
     weights: FloatArray,
     num_draws: int,
@@ -175,7 +175,7 @@ def _add_block(
     return counts[:, width - 1].sum()
 
 
-@njit(cache=True)
+@compiled()
 def add_node(
     weights: FloatArray,
     masses: FloatArray,
@@ -205,7 +205,7 @@ def add_node(
         hits[k] += node_weight * math.exp(-masses[k] * t) * counts.sum()
 
 
-@njit(cache=True)
+@compiled()
 def _prefix_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray:
     size = len(weights)
     hits, masses = np.zeros(size + 1), np.zeros(size + 1)
@@ -247,7 +247,7 @@ def _prefix_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray
     return hits
 
 
-@njit(cache=True)
+@compiled()
 def _token_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray:
     size = len(weights)
     hits = np.zeros(size)
@@ -280,7 +280,7 @@ def _token_hits(weights: FloatArray, num_draws: int, step: float) -> FloatArray:
     return np.minimum(hits * step, 1.0)
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "arcp"})
+@compiled(fastmath={"reassoc", "contract", "arcp"})
 def _add_mean_block(
     masses: FloatArray,
     weights: FloatArray,
@@ -318,7 +318,7 @@ def _add_mean_block(
     return total, counts[:, width - 1].sum()
 
 
-@njit(cache=True)
+@compiled()
 def _mean_token_hit(masses: FloatArray, weights: FloatArray, num_draws: int, step: float) -> float:
     times, node_weights = np.empty(_BLOCK), np.empty(_BLOCK)
     total, s = 0.0, _LOWEST_NODE

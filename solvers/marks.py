@@ -15,8 +15,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
 from solvers.prefix import prefix_with_replacement
 from solvers.ratio_groups import (
@@ -28,7 +28,7 @@ from solvers.ratio_groups import (
     sure_overlap,
 )
 
-_FEWEST_GROUPS = 512
+_FEWEST_GROUPS = 384
 """Groups to begin with; so many tokens stand alone. On real positions the gap is then 1e-4."""
 
 
@@ -57,7 +57,7 @@ class MarkCoupling(NamedTuple):
     selected: FloatArray
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _mean_slope(left: float, right: float, power: int) -> float:
     """Mean of ``g'(u) = n (1 - u)**(n - 1)`` over [left, right], without cancellation."""
     a, b = 1.0 - left, 1.0 - right
@@ -70,7 +70,7 @@ def _mean_slope(left: float, right: float, power: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _mass(left: float, length: float, power: int, cut: float) -> float:
     """Integral over [left, left + length] of g' cut off at `cut`."""
     if left >= cut:
@@ -82,7 +82,7 @@ def _mass(left: float, length: float, power: int, cut: float) -> float:
     return (cut - left) * _mean_slope(left, cut, power)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _place(length: float, mass: float, lowest: float, power: int, cut: float) -> float:
     """Leftmost start >= `lowest` at which an interval of that length has at most that mass."""
     low, high = lowest, max(lowest, 1.0 - length)
@@ -122,7 +122,7 @@ def _place(length: float, mass: float, lowest: float, power: int, cut: float) ->
     return start
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _curtain(
     lengths: FloatArray, masses: FloatArray, power: int, cut: float
 ) -> tuple[FloatArray, FloatArray, IntArray]:
@@ -188,7 +188,7 @@ def _curtain(
     return left[:pieces], size[:pieces], owner[:pieces]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _slope_groups(slopes: FloatArray, order: IntArray) -> tuple[IntArray, int]:
     """Count off the groups of equal slope along an order of decreasing slope.
 
@@ -207,7 +207,7 @@ def _slope_groups(slopes: FloatArray, order: IntArray) -> tuple[IntArray, int]:
     return group, count + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _group_levels(starts: IntArray, shares: FloatArray) -> FloatArray:
     levels = np.empty(len(shares))
     for g in range(len(starts) - 1):
@@ -252,7 +252,7 @@ def couple_marks(
     return _couple(target_masses, draw_probs, order, num_draws, cap, total)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _stable_argsort(keys: FloatArray) -> IntArray:
     """Sort ascending, ties by place: an unstable sort and a look at its ties beat a stable one."""
     order = np.argsort(keys)
@@ -265,7 +265,7 @@ def _stable_argsort(keys: FloatArray) -> IntArray:
     return order
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _cap_with_overlap(p: FloatArray, q: FloatArray, order: IntArray, overlap: float) -> float:
     """Smallest c with ``sum min(p, c q) >= overlap``, or the largest ratio p/q where none has it.
 
@@ -290,7 +290,7 @@ def _cap_with_overlap(p: FloatArray, q: FloatArray, order: IntArray, overlap: fl
     return lowest
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _falling_ratio(p: FloatArray, q: FloatArray) -> IntArray:
     """Tokens with q > 0 by descending p/q, ties to the lowest id."""
     tokens = np.flatnonzero(q)
@@ -300,7 +300,7 @@ def _falling_ratio(p: FloatArray, q: FloatArray) -> IntArray:
     return tokens[_stable_argsort(falling)]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def optimal_coupling(p: FloatArray, q: FloatArray, num_draws: int) -> tuple[float, MarkCoupling]:
     """Find the optimum and spread the marks for it, in one go and callable from compiled code.
 
@@ -346,7 +346,7 @@ class GroupedMarks(NamedTuple):
     lower: float
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def grouped_coupling(
     p: FloatArray, q: FloatArray, num_draws: int, tolerance: float
 ) -> GroupedMarks:
@@ -397,7 +397,7 @@ def grouped_coupling(
         most *= 4
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _couple(
     p: FloatArray, q: FloatArray, order: IntArray, num_draws: int, cap: float, total: float
 ) -> MarkCoupling:
@@ -461,7 +461,7 @@ def _couple(
     return MarkCoupling(group, starts, left[by_owner], right[by_owner], levels, selected)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _mark(coupling: MarkCoupling, token: int, uniform: float) -> float:
     """Mark at which the law of a token reaches `uniform`."""
     group, levels = coupling.group[token], coupling.levels
@@ -480,7 +480,7 @@ def _mark(coupling: MarkCoupling, token: int, uniform: float) -> float:
     return float(left + inside * (coupling.right[low] - left))
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def draw_marks(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> FloatArray:
     """Draw the mark of each drawn token by inverting its law.
 
@@ -504,7 +504,7 @@ def draw_marks(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> F
     return marks
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def select_smallest(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray) -> IntArray:
     """Draw the mark of each drawn token, and find the smallest of each row.
 
@@ -531,7 +531,7 @@ def select_smallest(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray)
     return selected
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _level(coupling: MarkCoupling, group: int, mark: float) -> float:
     """Probability that a mark of that group is at most `mark`."""
     left, right, levels = coupling.left, coupling.right, coupling.levels
@@ -552,7 +552,7 @@ def _level(coupling: MarkCoupling, group: int, mark: float) -> float:
     return float(before + (levels[k] - before) * (mark - left[k]) / (right[k] - left[k]))
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _smallest_mark_probs(
     coupling: MarkCoupling, groups: IntArray, nodes: FloatArray, node_weights: FloatArray
 ) -> FloatArray:

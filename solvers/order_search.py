@@ -10,9 +10,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers._compiled import compiled
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.group_hits import hits_of_groups
 from solvers.grouped_law import GroupedLaw, with_fewer_nodes
@@ -52,7 +52,7 @@ class FoundOrders(NamedTuple):
     iterations: int
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _affine_minimiser(gram: FloatArray, alive: IntArray) -> tuple[bool, FloatArray]:
     """Weights, summing to 1, of the point of least norm in the affine hull; False where not found.
 
@@ -82,7 +82,7 @@ def _affine_minimiser(gram: FloatArray, alive: IntArray) -> tuple[bool, FloatArr
     return True, y / y.sum()
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _descend(gram: FloatArray, weights: FloatArray, alive: IntArray, count: int) -> int:
     """Move to the point of least norm in the hull of `count` vertices; give how many are left.
 
@@ -114,7 +114,7 @@ def _descend(gram: FloatArray, weights: FloatArray, alive: IntArray, count: int)
         weights[:count] /= total
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _least_cut(order: IntArray, hits: FloatArray, targets: FloatArray) -> tuple[float, int]:
     """Least value of subset selection among the prefixes of an order, and the length of that."""
     behind, cut, shortest = 0.0, np.inf, len(order)
@@ -127,7 +127,7 @@ def _least_cut(order: IntArray, hits: FloatArray, targets: FloatArray) -> tuple[
     return cut, shortest
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def search_orders(law: GroupedLaw, tolerance: float, limit: int, every: int) -> FoundOrders:
     """Find a lottery over orders of the groups whose acceptance is close to the optimum.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from solvers._compiled import compiled
 from solvers._typing import BoolArray, FloatArray, IntArray
+from solvers.sorting import falling_order
 
 
 def cut_values(ordered_masses: FloatArray, hits: FloatArray) -> FloatArray:
@@ -66,13 +67,13 @@ _BUCKETS = 2048
 """Ratio buckets: enough that one to three of them need sorting on spread-out ratios."""
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _hit_of_power(mass: float, power: int) -> float:
     """``1 - (1 - q(A))**n``, without cancellation near 0."""
     return -math.expm1(power * math.log1p(-mass)) if mass < 1.0 else 1.0
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _fill_buckets(
     p: FloatArray,
     q: FloatArray,
@@ -95,17 +96,17 @@ def _fill_buckets(
         q_mass[b] += q[i]
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _sorted_bucket(p: FloatArray, q: FloatArray, tokens: IntArray) -> IntArray:
     """Sort the tokens of a bucket by falling p/q, ties to the lowest id."""
-    falling = np.empty(len(tokens))
+    ratios = np.empty(len(tokens))
     for k in range(len(tokens)):
         i = tokens[k]
-        falling[k] = -p[i] / q[i] if p[i] > 0.0 else 0.0
-    return tokens[np.argsort(falling, kind="mergesort")]
+        ratios[k] = p[i] / q[i] if p[i] > 0.0 else 0.0
+    return tokens[falling_order(ratios)]
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _bucketed_prefix(
     p: FloatArray, q: FloatArray, power: int, bucket: IntArray
 ) -> tuple[float, int, IntArray]:
@@ -160,7 +161,7 @@ def _bucketed_prefix(
     return best, cut - 1, inner
 
 
-@njit(cache=True)
+@compiled()
 def prefix_with_replacement(
     p: FloatArray, q: FloatArray, num_draws: int
 ) -> tuple[float, BoolArray]:
@@ -194,6 +195,9 @@ def prefix_with_replacement(
     """
     bucket = np.empty(len(p), dtype=np.int64)
     value, cut, inner = _bucketed_prefix(p, q, num_draws, bucket)
-    subset = bucket <= cut
-    subset[inner] = False
+    subset = np.empty(len(p), dtype=np.bool_)
+    for i in range(len(p)):
+        subset[i] = bucket[i] <= cut
+    for i in inner:
+        subset[i] = False
     return min(value, 1.0), subset

@@ -11,9 +11,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
 
 _MANTISSA_BITS = 7
@@ -60,7 +60,7 @@ class RatioGroups(NamedTuple):
     size: int
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@compiled(nogil=True, error_model="numpy", inline="always")
 def bucket_of(target_mass: float, draw_mass: float) -> int:
     """Give the bucket of a ratio: its leading bits."""
     ratio = np.float64(target_mass / draw_mass)
@@ -68,14 +68,14 @@ def bucket_of(target_mass: float, draw_mass: float) -> int:
     return min(max(key, 0), NUM_BUCKETS - 1)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _step_of(mass: float) -> int:
     """Quarter of an octave that a mass from `HEAVY` on is in."""
     step = int(np.float64(mass).view(np.int64) >> _HEAVY_SHIFT) - _FIRST_STEP
     return min(max(step, 0), _HEAVY_STEPS - 1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def group_of(groups: RatioGroups, token: int, target_mass: float, draw_mass: float) -> int:
     """Give the group of a token, from its own two masses; -1 where it cannot be drawn."""
     if not draw_mass > 0.0:
@@ -88,7 +88,7 @@ def group_of(groups: RatioGroups, token: int, target_mass: float, draw_mass: flo
     return int(groups.table[bucket_of(target_mass, draw_mass * groups.scale)])
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def choose_singles(
     heavy: IntArray,
     target_masses: FloatArray,
@@ -117,7 +117,7 @@ def choose_singles(
     return singles[:count].copy()
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def join_buckets(
     sums: FloatArray, most: int, first: int, cap: float
 ) -> tuple[NDArray[np.int32], int]:
@@ -143,7 +143,7 @@ def join_buckets(
     return table, group + 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def sum_buckets(
     target_masses: FloatArray, draw_masses: FloatArray, scale: float, least: float
 ) -> tuple[FloatArray, IntArray]:
@@ -162,22 +162,26 @@ def sum_buckets(
     return sums, np.array(heavy)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def alone(draw_masses: FloatArray, most: int) -> IntArray:
     """List the tokens that can be drawn; none if there are more than `most`."""
-    live = 0
-    for mass in draw_masses:
-        live += 1 if mass > 0.0 else 0
-    return np.flatnonzero(draw_masses) if live <= most else np.empty(0, dtype=np.int64)
+    found, live = np.empty(most, dtype=np.int64), 0
+    for i in range(len(draw_masses)):
+        if draw_masses[i] > 0.0:
+            if live == most:
+                return found[:0]
+            found[live] = i
+            live += 1
+    return found[:live]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def groups_alone(tokens: IntArray, scale: float) -> RatioGroups:
     """Give each of some tokens a group of its own."""
     return RatioGroups(tokens, np.full(NUM_BUCKETS, -1, dtype=np.int32), scale, len(tokens))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def group_by_ratio(
     target_masses: FloatArray,
     draw_masses: FloatArray,
@@ -224,7 +228,7 @@ def group_by_ratio(
     return RatioGroups(singles, table, scale, count)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def groups_of_tokens(
     groups: RatioGroups, tokens: IntArray, target_masses: FloatArray, draw_masses: FloatArray
 ) -> IntArray:
@@ -236,7 +240,7 @@ def groups_of_tokens(
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def spread_over_tokens(
     groups: RatioGroups, ratios: FloatArray, target_masses: FloatArray, draw_masses: FloatArray
 ) -> FloatArray:
@@ -257,7 +261,7 @@ def spread_over_tokens(
     return spread
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def sure_overlap(sums: FloatArray, table: NDArray[np.int32], slopes: FloatArray) -> float:
     """Give a lower bound of ``sum min(p, slope q)`` from the sums (buckets, 2) of p and q alone.
 

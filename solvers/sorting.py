@@ -7,8 +7,8 @@ cards: no comparison that a processor would have to guess the outcome of, and ti
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
 
 _DIGITS = 8
@@ -18,7 +18,7 @@ _FEW = 64
 """Keys that are sooner inserted one by one than counted by their digits."""
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _insert_each(keys: FloatArray) -> IntArray:
     order = np.arange(len(keys))
     for i in range(1, len(keys)):
@@ -30,7 +30,7 @@ def _insert_each(keys: FloatArray) -> IntArray:
     return order
 
 
-@njit(cache=True)
+@compiled()
 def falling_order(keys: FloatArray) -> IntArray:
     """Sort numbers >= 0, largest first, ties by place, in linear time.
 

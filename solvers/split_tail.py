@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from solvers._compiled import compiled
 from solvers._typing import FloatArray
 from solvers.hitting import MASS_SCALE, add_node, arrival_nodes, is_last_node
 
@@ -21,7 +21,7 @@ _WIDTH = 16
 """Nodes asked for at a time."""
 
 
-@njit(cache=True)
+@compiled()
 def _poisson(counts: FloatArray, mean: float) -> None:
     """Fill in the probabilities of 0, 1, ... arrivals with this mean."""
     # By logarithms: the chance of none may be no number where that of hundreds is one.

@@ -121,6 +121,7 @@ DRAFTS = Seam(
         "decoding/economize.py": "the two ways in which that package draws siblings",
         "testing/_instances.py": "laws listed at random, which are of no kind",
         "testing/_strategies.py": "laws listed at random, which are of no kind",
+        "warmup.py": "calls that reach every kernel",
         "studies/decoding/cases.py": "the plain draw of a chain",
         "studies/decoding/decoder_settings.py": "a default",
         "studies/grid/report/findings.py": "a finding about two kinds",

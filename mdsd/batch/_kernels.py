@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
 from mdsd.batch._rules import Rule
 from mdsd.rules.kernels import excess, kseq_excess, kseq_root_and_overlap, overlap
+from solvers._compiled import compiled
 
 UNSURE = -1
 """Answer for a row that rounding could decide either way."""
@@ -39,7 +39,7 @@ _LARGEST_CAP = 1e12
 # --- survey --------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _block_sum(row: AnyArray, start: int, count: int) -> float:
     """Sum up to `_PAIRWISE` entries as numpy does: eight running sums."""
     if count < 8:
@@ -63,7 +63,7 @@ def _block_sum(row: AnyArray, start: int, count: int) -> float:
     return total
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _pairwise_sum(row: AnyArray) -> float:
     """Sum in float64 in the order of `numpy.sum`, so that masses have the bits of `check_probs`.
 
@@ -94,7 +94,7 @@ def _pairwise_sum(row: AnyArray) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def survey_rows(
     rows: AnyArray, masses: FloatArray, positives: IntArray, start: int, stop: int
 ) -> None:
@@ -121,7 +121,7 @@ def survey_rows(
 # --- sums and draws ------------------------------------------------------------------------------
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@compiled(inner=True, fastmath={"reassoc", "nsz", "contract"})
 def _sum(x: AnyArray, start: int, stop: int) -> float:
     total = 0.0
     for i in range(start, stop):
@@ -129,13 +129,13 @@ def _sum(x: AnyArray, start: int, stop: int) -> float:
     return total
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _slack(size: int) -> float:
     """Bound on the error of any sum of masses, a plan's running sums among them, of total 1."""
     return 4.0 * (size + 16) * _EPS
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _draw(x: AnyArray, y: AnyArray, cap: float, goal: float, tolerance: float) -> int:
     """Token on which the running sum of ``(x - cap y)+`` passes `goal`, in token order.
 
@@ -160,7 +160,7 @@ def _draw(x: AnyArray, y: AnyArray, cap: float, goal: float, tolerance: float) -
     return UNSURE
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _remaining(y: AnyArray, mass: float, removed: IntArray) -> float:
     """Mass of a row without some distinct tokens, as a sum of what remains where that matters."""
     gone = 0.0
@@ -178,12 +178,12 @@ def _remaining(y: AnyArray, mass: float, removed: IntArray) -> float:
 # --- one row of each rule ------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _naive_row(x: AnyArray, x_mass: float, uniform: float) -> int:
     return _draw(x, x, 0.0, uniform * x_mass, _slack(len(x)))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _rrs_row(
     x: AnyArray,
     x_mass: float,
@@ -229,7 +229,7 @@ def _rrs_row(
     return _draw(x, y, cap * scale, goal * x_mass, 2.0 * mass_error * x_mass)
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _greedy_row(
     x: AnyArray,
     x_mass: float,
@@ -246,7 +246,7 @@ def _greedy_row(
     return _rrs_row(x, x_mass, tail, mass, ids[-1:], uniforms, False)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _spechub_row(
     x: AnyArray,
     x_mass: float,
@@ -326,7 +326,7 @@ def _spechub_row(
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _kseq_range(
     x: AnyArray, x_mass: float, y: AnyArray, y_mass: float, num_drafts: int
 ) -> tuple[float, float]:
@@ -353,7 +353,7 @@ def _kseq_range(
     return low, high
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _kseq_row(
     x: AnyArray,
     x_mass: float,
@@ -400,7 +400,7 @@ def _kseq_row(
 # --- batches -------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def verify_rows(
     rule: int,
     target: AnyArray,
@@ -452,7 +452,7 @@ def verify_rows(
             tokens[r] = _spechub_row(x, x_mass, y, y_mass, row, numbers, left, tail)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def tops_match(
     drafted: AnyArray,
     masses: FloatArray,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.rules.kernels import find_token
+from solvers._compiled import compiled
 from solvers.marks import optimal_coupling, select_smallest
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def verify_mark_rows(
     target: AnyArray,
     target_masses: FloatArray,
@@ -57,7 +57,7 @@ def verify_mark_rows(
             tokens[r] = find_token(sums, uniforms[r, count + 1])
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def mark_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """Couple the marks, and add up what thinning leaves of the selected masses."""
     _, coupling = optimal_coupling(p, q, num_drafts)

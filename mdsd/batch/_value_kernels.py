@@ -6,17 +6,17 @@ Rates add up masses that are accepted or met, so that a rate near 0 keeps its di
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._rules import Value
-from mdsd.rules.kernels import any_of_tries, excess, kseq_root_and_overlap, overlap
+from mdsd.rules.kernels import MULTIPLIED, any_of_tries, excess, kseq_root_and_overlap, overlap
+from solvers._compiled import compiled
 from solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
 from solvers.prefix import prefix_with_replacement
 from solvers.sorting import falling_order
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def live_pair(
     x: AnyArray, x_mass: float, y: AnyArray, y_mass: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -40,8 +40,18 @@ def live_pair(
     return p[:live] / x_mass, q[:live] / y_mass
 
 
-@njit(cache=True, error_model="numpy")
-def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
+@compiled(nogil=True, error_model="numpy")
+def bound_over_all_prefixes(p: FloatArray, q: FloatArray, num_draws: int, step: float) -> float:
+    """Compute the bound for drafts without replacement, looking at every prefix.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (V,)
+        Target and draft probabilities.
+    num_draws : int
+    step : float
+        Of the nodes.
+    """
     # Tokens that are never drawn lie in every best A and meet nothing.
     drawn = np.flatnonzero(q)
     ratios = np.empty(len(drawn))
@@ -58,7 +68,7 @@ def _without_replacement(p: FloatArray, q: FloatArray, num_draws: int, step: flo
     return best
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _most_likely(q: FloatArray, count: int) -> IntArray:
     """Ids of the `count` largest entries, largest first, ties to the lowest id, in one pass."""
     top = np.empty(count + 1, dtype=np.int64)  # and a place for the one that falls out
@@ -75,7 +85,7 @@ def _most_likely(q: FloatArray, count: int) -> IntArray:
     return top[:count]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _top_and_tail(value: int, p: FloatArray, q: FloatArray, num_top: int) -> float:
     """``p(T)``, plus what one more token of law q~, off T, is worth: ``min(p, q~)`` or ``p q~``."""
     total, tail = 0.0, q.copy()
@@ -90,7 +100,7 @@ def _top_and_tail(value: int, p: FloatArray, q: FloatArray, num_top: int) -> flo
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _first_rate(p: FloatArray, q: FloatArray, num_others: int) -> float:
     """``sum min(p, q) + sum (p - q)+ (1 - (1 - q)**m)``, with m other drafts to meet."""
     value = overlap(p, q, 1.0)
@@ -101,7 +111,7 @@ def _first_rate(p: FloatArray, q: FloatArray, num_others: int) -> float:
     return value
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """Raise the cap by the mass left above it, from round to round."""
     cap, before = 1.0, 1.0
@@ -113,16 +123,25 @@ def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     return overlap(p, q, cap)
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _met_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """``sum p (1 - (1 - q)**n)``."""
+    met = np.zeros(len(p))
+    if num_drafts > MULTIPLIED:
+        for i in range(len(p)):
+            met[i] = any_of_tries(q[i], num_drafts)
+    else:
+        # The same, a try of all tokens at a time: by vector instructions.
+        for _ in range(num_drafts):
+            for i in range(len(p)):
+                met[i] += (1.0 - met[i]) * q[i]
     value = 0.0
     for i in range(len(p)):
-        value += p[i] * any_of_tries(q[i], num_drafts)
+        value += p[i] * met[i]
     return value
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inner=True, error_model="numpy")
 def _pair_hits(q: FloatArray) -> FloatArray:
     """Probability that either of two draws without replacement is each token.
 
@@ -144,7 +163,7 @@ def _pair_hits(q: FloatArray) -> FloatArray:
     return hits
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _met_without_rate(p: FloatArray, q: FloatArray, num_drafts: int, step: float) -> float:
     """``sum p f({i})`` for drafts without replacement."""
     if num_drafts > 2:
@@ -155,28 +174,7 @@ def _met_without_rate(p: FloatArray, q: FloatArray, num_drafts: int, step: float
     return value
 
 
-@njit(cache=True)
-def _value(value: int, p: FloatArray, q: FloatArray, num_drafts: int, step: float) -> float:
-    if value == Value.BOUND_WITH:
-        return prefix_with_replacement(p, q, num_drafts)[0]
-    if value == Value.BOUND_WITHOUT:
-        return _without_replacement(p, q, num_drafts, step)
-    if value == Value.TOP:
-        return _top_and_tail(value, p, q, num_drafts)
-    if value in (Value.TOP_AND_ONE, Value.MET_BY_TOP_AND_ONE):
-        return _top_and_tail(value, p, q, num_drafts - 1)
-    if value == Value.FIRST:
-        return _first_rate(p, q, num_drafts - 1)
-    if value == Value.RRS:
-        return _rrs_rate(p, q, num_drafts)
-    if value == Value.KSEQ:
-        return kseq_root_and_overlap(p, 1.0, q, 1.0, num_drafts)[1]
-    if value == Value.MET or num_drafts == 1:
-        return _met_rate(p, q, num_drafts)
-    return _met_without_rate(p, q, num_drafts, step)
-
-
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def value_rows(
     value: int,
     num_drafts: int,
@@ -209,4 +207,20 @@ def value_rows(
     """
     for r in range(start, stop):
         p, q = live_pair(target[r], target_masses[r], drafted[r], drafted_masses[r])
-        values[r] = min(_value(value, p, q, num_drafts, step), 1.0)
+        if value == Value.BOUND_WITH:
+            found = prefix_with_replacement(p, q, num_drafts)[0]
+        elif value == Value.BOUND_WITHOUT:
+            found = bound_over_all_prefixes(p, q, num_drafts, step)
+        elif value in (Value.TOP, Value.TOP_AND_ONE, Value.MET_BY_TOP_AND_ONE):
+            found = _top_and_tail(value, p, q, num_drafts if value == Value.TOP else num_drafts - 1)
+        elif value == Value.FIRST:
+            found = _first_rate(p, q, num_drafts - 1)
+        elif value == Value.RRS:
+            found = _rrs_rate(p, q, num_drafts)
+        elif value == Value.KSEQ:
+            found = kseq_root_and_overlap(p, 1.0, q, 1.0, num_drafts)[1]
+        elif value == Value.MET or num_drafts == 1:
+            found = _met_rate(p, q, num_drafts)
+        else:
+            found = _met_without_rate(p, q, num_drafts, step)
+        values[r] = min(found, 1.0)

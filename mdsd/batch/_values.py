@@ -19,12 +19,28 @@ def closed_values(
     """Compute a value in closed form of each row, (B,)."""
     from mdsd.batch._value_kernels import value_rows
     from solvers.hitting import _step
+    from solvers.prefix_draws import FEWEST_TOKENS
 
+    if value == Value.BOUND_WITHOUT and target.rows.shape[1] >= FEWEST_TOKENS:
+        return values_of_rows(partial(_bound_without_replacement, num_drafts), target, drafted)
     values = np.empty(len(target.rows))
     sides = (target.rows, target.masses, drafted.rows, drafted.masses)
     work = partial(value_rows, int(value), num_drafts, _step(num_drafts), *sides, values)
     over_rows(work, *target.rows.shape)
     return values
+
+
+def _bound_without_replacement(num_drafts: int, row: int, p: FloatArray, q: FloatArray) -> float:
+    # Called row by row, which costs nothing beside so many tokens: inside `value_rows` it would
+    # have to be compiled together with all the other values.
+    from mdsd.batch._value_kernels import bound_over_all_prefixes
+    from solvers.hitting import _step
+    from solvers.prefix_draws import value_without_replacement
+
+    found = value_without_replacement(p, q, num_drafts)
+    if found is not None:
+        return found
+    return min(float(bound_over_all_prefixes(p, q, num_drafts, _step(num_drafts))), 1.0)
 
 
 def values_of_rows(

@@ -318,6 +318,24 @@ def verifiers() -> None:
     print_report(verifiers_report())
 
 
+@main.command()
+def warmup() -> None:
+    """Compile everything that is compiled when first used, so that nothing waits for it later."""
+    from time import perf_counter
+
+    from mdsd.warmup import warm_up
+
+    click.echo("mdsd: compiling for this machine (a minute or two)", err=True)
+    start = perf_counter()
+    with progress_bar("jobs") as progress:
+        folder = warm_up(progress)
+    if folder is None:
+        kept = "not kept, as no cache can be written to: set NUMBA_CACHE_DIR to a folder that can"
+    else:
+        kept = f"kept in {folder}"
+    click.echo(f"compiled in {perf_counter() - start:.0f} s, {kept}")
+
+
 _LISTS = ("draft", "draft_model", "verifier", "temperature")
 """Options that are lists, and have their plural in Python."""
 

@@ -124,6 +124,12 @@ class WithoutReplacement(DeclaredDraft):
     def prefix_order(self, target_probs: FloatArray) -> IntArray:  # noqa: D102
         return ratio_order(target_probs, self.draft_probs)
 
+    def best_prefix(self, target_probs: FloatArray) -> tuple[float, BoolArray] | None:  # noqa: D102
+        from solvers.prefix_draws import prefix_without_replacement
+
+        found = prefix_without_replacement(target_probs, self.draft_probs, self.num_drafts)
+        return super().best_prefix(target_probs) if found is None else found
+
     def law_parts(self) -> tuple[LawPart, ...]:  # noqa: D102
         from solvers.law_parts import draws_without_replacement
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from mdsd._typing import AnyArray, FloatArray
+from solvers._compiled import compiled
 
-_MULTIPLIED = 16
+MULTIPLIED = 16
 """Tries up to which multiplying is faster than logarithms, and as exact."""
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@compiled(fastmath={"reassoc", "nsz", "contract"})
 def overlap(x: AnyArray, y: AnyArray, cap: float) -> float:
     """Sum of ``min(x, cap y)``."""
     total = 0.0
@@ -28,7 +28,7 @@ def overlap(x: AnyArray, y: AnyArray, cap: float) -> float:
     return total
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract"})
+@compiled(fastmath={"reassoc", "nsz", "contract"})
 def excess(x: AnyArray, y: AnyArray, cap: float, start: int, stop: int) -> float:
     """Sum of ``(x - cap y)+`` over a range of tokens."""
     total = 0.0
@@ -38,7 +38,7 @@ def excess(x: AnyArray, y: AnyArray, cap: float, start: int, stop: int) -> float
     return total
 
 
-@njit(cache=True)
+@compiled()
 def find_token(sums: FloatArray, uniform: float) -> int:
     """Find the token that a uniform falls on, by running sums: `mdsd._random.find_tokens`."""
     found = np.searchsorted(sums, uniform * sums[-1], side="right")
@@ -46,10 +46,10 @@ def find_token(sums: FloatArray, uniform: float) -> int:
     return int(min(found, np.searchsorted(sums, sums[-1])))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def any_of_tries(chance: float, count: int) -> float:
     """``1 - (1 - x)**n``, without cancellation: `mdsd.rules.sums.any_of`."""
-    if count > _MULTIPLIED:
+    if count > MULTIPLIED:
         return -math.expm1(count * math.log1p(-chance)) if chance < 1.0 else 1.0
     met = 0.0
     for _ in range(count):
@@ -57,13 +57,13 @@ def any_of_tries(chance: float, count: int) -> float:
     return met
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def kseq_excess(taken: float, rho: float, count: int) -> float:
     """``1 - (1 - beta)**n - rho beta`` at an overlap ``rho beta``; it falls with rho."""
     return any_of_tries(min(taken / rho, 1.0), count) - taken
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def kseq_root_and_overlap(
     x: AnyArray, x_mass: float, y: AnyArray, y_mass: float, count: int, tolerance: float = 1e-14
 ) -> tuple[float, float]:

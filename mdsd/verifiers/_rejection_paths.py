@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.rules.kernels import find_token
+from solvers._compiled import compiled
 from solvers.sorting import falling_order
 
 SCALE = 2.0**512
@@ -53,7 +53,7 @@ class PathTables(NamedTuple):
     tail_sums: FloatArray
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy", nogil=True)
 def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables:
     """Sort a target and a draft vector once, in O(V)."""
     size = len(target_probs)
@@ -64,12 +64,19 @@ def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables
         # Counted on instead of branched on, as half of all guesses would be wrong.
         by_ratio[above], others[i - above] = i, i
         above += target_probs[i] > draft_probs[i]
-    by_ratio[above:] = others[: size - above]
+    for k in range(above, size):
+        by_ratio[k] = others[k - above]
     ratios = np.empty(above)
     for k in range(above):
         ratios[k] = target_probs[by_ratio[k]] / drafted[by_ratio[k]]
     order = falling_order(ratios)
-    by_ratio[:above] = by_ratio[:above][order]
+    for k in range(above):
+        others[k] = by_ratio[order[k]]
+    for k in range(above):
+        by_ratio[k] = others[k]
+    rising = np.empty(above)
+    for k in range(above):
+        rising[k] = -ratios[order[k]]
     target_sums, drafted_sums = np.zeros(size + 1), np.zeros(size + 1)
     for k in range(size):
         target_sums[k + 1] = target_sums[k] + target_probs[by_ratio[k]]
@@ -83,7 +90,7 @@ def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables
         target_probs.copy(),  # one type of array for what is compiled, read-only or not
         drafted,
         by_ratio,
-        -ratios[order],
+        rising,
         target_sums,
         drafted_sums,
         rank,
@@ -91,14 +98,27 @@ def path_tables(target_probs: FloatArray, draft_probs: FloatArray) -> PathTables
     )
 
 
-@njit(cache=True)
+@compiled(inner=True)
+def find_place(rising: FloatArray, value: float) -> int:
+    """Find the first place of numbers that rise, none of them NaN, from which none is below."""
+    low, high = 0, len(rising)
+    while low < high:
+        middle = (low + high) // 2
+        if rising[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled(inner=True)
 def excess_mass(tables: PathTables, cap: float) -> float:
     """Z(c): mass of p above c q, for a cap of at least 1."""
-    k = np.searchsorted(tables.ratios, -cap)
+    k = find_place(tables.ratios, -cap)
     return max(tables.target_sums[k] - cap * tables.drafted_sums[k], 0.0)
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def insert_place(places: IntArray, count: int, place: int) -> None:
     """Insert a place among the first `count`, which ascend."""
     k = count
@@ -108,7 +128,7 @@ def insert_place(places: IntArray, count: int, place: int) -> None:
     places[k] = place
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def remaining_mass(tail_sums: FloatArray, ranks: IntArray) -> float:
     """Mass of q without the tokens of some ranks, which ascend, as a sum of what remains."""
     if len(ranks) == 0:
@@ -123,7 +143,7 @@ def remaining_mass(tail_sums: FloatArray, ranks: IntArray) -> float:
     return total + tail_sums[start]
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _raise_cap(
     tables: PathTables, cap: float, mass: float, remaining: float
 ) -> tuple[float, float]:
@@ -135,7 +155,7 @@ def _raise_cap(
     return cap, mass
 
 
-@njit(cache=True)
+@compiled()
 def path_state(tables: PathTables, path: IntArray) -> tuple[float, float, float]:
     """Cap c, residual mass Z(c) and remaining draft mass s once a path of tokens is rejected."""
     cap, mass = 0.0, 1.0
@@ -146,7 +166,7 @@ def path_state(tables: PathTables, path: IntArray) -> tuple[float, float, float]
     return cap, mass, remaining_mass(tables.tail_sums, ranks)
 
 
-@njit(cache=True)
+@compiled()
 def path_caps(tables: PathTables, ids: IntArray) -> tuple[FloatArray, FloatArray]:
     """Accept probability of each test, and the last cap, along given paths.
 
@@ -180,7 +200,7 @@ def path_caps(tables: PathTables, ids: IntArray) -> tuple[FloatArray, FloatArray
     return chances, caps
 
 
-@njit(cache=True)
+@compiled()
 def draw_residuals(tables: PathTables, ids: IntArray, uniforms: FloatArray) -> IntArray:
     """Draw from the residual ``(p - c q)+`` that each row ends in, in token order.
 

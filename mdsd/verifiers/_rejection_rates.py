@@ -10,17 +10,18 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from mdsd._typing import FloatArray, IntArray
 from mdsd.verifiers._rejection_paths import (
     SCALE,
     PathTables,
     excess_mass,
+    find_place,
     insert_place,
     path_tables,
     remaining_mass,
 )
+from solvers._compiled import compiled
 
 _FIRST_CAP = 1.0 / SCALE
 
@@ -28,7 +29,7 @@ _CANCELLED = 1e-6
 """Share of the weight below which differences of running sums have too few digits to draw by."""
 
 
-@njit(cache=True)
+@compiled(nogil=True)
 def pair_rejection(tables: PathTables) -> float:
     """Probability that both of two drafts are rejected, in O(V log V).
 
@@ -50,7 +51,7 @@ def pair_rejection(tables: PathTables) -> float:
     return total / first
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _rejected_weight(
     tables: PathTables, token: int, cap: float, mass: float, remaining: float
 ) -> float:
@@ -59,7 +60,15 @@ def _rejected_weight(
     return float(q / remaining - min(q / remaining, max(p - cap * q, 0.0) / mass))
 
 
-@njit(cache=True)
+@compiled(inner=True)
+def _is_among(token: int, path: IntArray, count: int) -> bool:
+    among = False
+    for k in range(count):
+        among |= path[k] == token
+    return among
+
+
+@compiled(nogil=True)
 def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
     """Probability that all n drafts are rejected, over every path of positive probability.
 
@@ -86,7 +95,7 @@ def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
             level -= 1
             continue
         token = place[level]
-        if tables.drafted[token] <= 0.0 or (path[:level] == token).any():
+        if tables.drafted[token] <= 0.0 or _is_among(token, path, level):
             continue
         weight = _rejected_weight(tables, token, caps[level], masses[level], rest[level])
         if weight <= 0.0:
@@ -96,7 +105,8 @@ def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
         if left <= 0.0:
             continue
         path[level] = token
-        ranks[level + 1, :level] = ranks[level, :level]
+        for k in range(level):
+            ranks[level + 1, k] = ranks[level, k]
         insert_place(ranks[level + 1], level, tables.rank[token])
         caps[level + 1], masses[level + 1] = higher, left
         rest[level + 1] = remaining_mass(tables.tail_sums, ranks[level + 1, : level + 1])
@@ -105,17 +115,22 @@ def enumerate_rejection(tables: PathTables, num_drafts: int) -> float:
     return total
 
 
-@njit(cache=True)
 def exact_rejection(tables: PathTables, num_drafts: int, most_paths: int) -> float:
     """Probability that all of n >= 2 drafts are rejected; NaN where there are too many paths."""
+    # In Python, so that what is not needed is not compiled.
     if num_drafts == 2:
-        return pair_rejection(tables)
-    if (num_drafts - 1) * math.log(np.count_nonzero(tables.drafted)) <= math.log(most_paths):
-        return enumerate_rejection(tables, num_drafts)
+        return float(pair_rejection(tables))
+    if _are_few(num_drafts, tables.drafted, most_paths):
+        return float(enumerate_rejection(tables, num_drafts))
     return math.nan
 
 
-@njit(cache=True)
+def _are_few(num_drafts: int, drafted: FloatArray, most_paths: int) -> bool:
+    """Tell whether the rejection paths over the support are no more than so many."""
+    return (num_drafts - 1) * math.log(np.count_nonzero(drafted)) <= math.log(most_paths)
+
+
+@compiled()
 def _mix(number: np.uint64) -> np.uint64:
     """Turn a counter into a number that looks drawn at random.
 
@@ -127,13 +142,13 @@ def _mix(number: np.uint64) -> np.uint64:
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True)
+@compiled()
 def _uniform(stream: np.uint64, number: int) -> float:
     """Give the number in [0, 1) that a stream has at a place."""
     return float(_mix(stream + np.uint64(number)) >> np.uint64(11)) * 2.0**-53
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _weight_sums(
     tables: PathTables, cap: float, mass: float, remaining: float, removed: IntArray
 ) -> FloatArray:
@@ -142,13 +157,25 @@ def _weight_sums(
     sums = np.zeros(size + 1)
     for k in range(size):
         weight = 0.0
-        if not (removed == k).any():
+        if not _is_among(k, removed, len(removed)):
             weight = _rejected_weight(tables, tables.by_ratio[k], cap, mass, remaining)
         sums[k + 1] = sums[k] + weight
     return sums
 
 
-@njit(cache=True)
+@compiled(inner=True)
+def _weight_between(
+    tables: PathTables, first: int, middle: int, slopes: tuple[float, float, float], k: int
+) -> float:
+    """Weight of the places from `first` up to k; from `middle` on it is proportional to q."""
+    sums_p, sums_q = tables.target_sums, tables.drafted_sums
+    rate, per_p, per_q = slopes
+    head = min(k, middle)
+    upper = rate * (sums_q[head] - sums_q[first]) - per_p * (sums_p[head] - sums_p[first])
+    return float(upper + per_q * (sums_q[k] - sums_q[head]))
+
+
+@compiled(inner=True)
 def _draw_rejected(
     tables: PathTables,
     cap: float,
@@ -182,24 +209,21 @@ def _draw_rejected(
     and q/s below, so its running sum comes from the prefix sums of p and q.
     """
     size, count = len(tables.drafted), len(picks)
-    sums_p, sums_q = tables.target_sums, tables.drafted_sums
-    first = int(np.searchsorted(tables.ratios, -(cap + mass / remaining)))
+    first = find_place(tables.ratios, -(cap + mass / remaining))
     # No token lies below the cap 0 that comes before the first rejection.
-    middle = size if cap == 0.0 else max(first, int(np.searchsorted(tables.ratios, -cap)))
+    middle = size if cap == 0.0 else max(first, find_place(tables.ratios, -cap))
     rate, per_p, per_q = 1.0 / remaining + cap / mass, 1.0 / mass, 1.0 / remaining
-
-    def reached(k: int) -> float:
-        head = min(k, middle)
-        upper = rate * (sums_q[head] - sums_q[first]) - per_p * (sums_p[head] - sums_p[first])
-        return float(upper + per_q * (sums_q[k] - sums_q[head]))
-
-    total = reached(size)
+    slopes = rate, per_p, per_q
+    total = _weight_between(tables, first, middle, slopes, size)
     # Rejected tokens have no weight any more: goals beyond them are moved on by what they had.
     begins, lost = np.empty(len(removed)), np.zeros(len(removed) + 1)
     for j in range(len(removed)):
         k = max(int(removed[j]), first)
-        begins[j] = reached(k) - lost[j]
-        lost[j + 1] = lost[j] + (reached(k + 1) - reached(k) if k == removed[j] else 0.0)
+        reached = _weight_between(tables, first, middle, slopes, k)
+        begins[j] = reached - lost[j]
+        lost[j + 1] = lost[j]
+        if k == removed[j]:
+            lost[j + 1] += _weight_between(tables, first, middle, slopes, k + 1) - reached
     total -= lost[len(removed)]
     if not total > _CANCELLED * lost[len(removed)]:
         sums = _weight_sums(tables, cap, mass, remaining, removed)
@@ -215,21 +239,20 @@ def _draw_rejected(
             passed += 1
         goal += lost[passed]
         step = max(1, (size - first) // count)
-        while low + step < size and reached(low + step) <= goal:
-            low += step
-            step *= 2
-        high = min(low + step, size)
+        # Steps that grow while they fall short of the goal, and then halve.
+        growing, high = True, size
         while high - low > 1:
-            k = (low + high) // 2
-            if reached(k) <= goal:
+            k = low + step if growing and low + step < high else (low + high) // 2
+            if _weight_between(tables, first, middle, slopes, k) <= goal:
                 low = k
+                step *= 2
             else:
-                high = k
+                high, growing = k, False
         picks[i] = low
     return True
 
 
-@njit(cache=True)
+@compiled(nogil=True)
 def sample_rejection(
     tables: PathTables, num_drafts: int, paths: int, seed: np.uint64
 ) -> FloatArray:
@@ -259,6 +282,7 @@ def sample_rejection(
     caps, masses, rests = np.zeros(paths), np.ones(paths), np.full(paths, SCALE)
     removed = np.empty((paths, depth), dtype=np.int64)
     ranks = np.empty((paths, depth), dtype=np.int64)
+    before, ranks_before = np.empty(depth, dtype=np.int64), np.empty(depth, dtype=np.int64)
     for level in range(depth):
         for j in range(paths):
             uniforms[j] = _uniform(stream, level * paths + j)
@@ -266,13 +290,16 @@ def sample_rejection(
         for b in range(bundles):
             begin, end = begins[b], begins[b + 1]
             cap, mass, rest = caps[begin], masses[begin], rests[begin]
-            before, ranks_before = removed[begin, :level].copy(), ranks[begin, :level].copy()
+            for k in range(level):
+                before[k], ranks_before[k] = removed[begin, k], ranks[begin, k]
             left = excess_mass(tables, cap + mass / rest) if mass > 0.0 else 0.0
-            drawn = picks[begin:end]
+            given = uniforms[begin:end]
             if left <= 0.0 or not _draw_rejected(
-                tables, cap, mass, rest, before, uniforms[begin:end], drawn
+                tables, cap, mass, rest, before[:level], given, picks[begin:end]
             ):
-                left, drawn[:] = 0.0, -1  # nobody is rejected any more
+                left = 0.0  # nobody is rejected any more
+                for j in range(begin, end):
+                    picks[j] = -1
             for j in range(begin, end):
                 if j > begin and picks[j] == picks[j - 1]:
                     continue
@@ -280,7 +307,8 @@ def sample_rejection(
                 parts += 1
                 caps[j], masses[j] = cap + mass / rest, left
                 if left > 0.0:
-                    removed[j, :level], ranks[j, :level] = before, ranks_before
+                    for k in range(level):
+                        removed[j, k], ranks[j, k] = before[k], ranks_before[k]
                     insert_place(removed[j], level, picks[j])
                     insert_place(ranks[j], level, tables.rank[tables.by_ratio[picks[j]]])
                     rests[j] = remaining_mass(tables.tail_sums, ranks[j, : level + 1])
@@ -290,11 +318,32 @@ def sample_rejection(
     for b in range(bundles):
         j = begins[b]
         if masses[j] > 0.0:
-            values[j : begins[b + 1]] = excess_mass(tables, caps[j] + masses[j] / rests[j])
+            value = excess_mass(tables, caps[j] + masses[j] / rests[j])
+            for k in range(j, begins[b + 1]):
+                values[k] = value
     return values
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
+def _pair_rejected(p: FloatArray, q: FloatArray) -> float:
+    return pair_rejection(path_tables(p, q))
+
+
+@compiled(nogil=True)
+def _enumerate_rejected(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
+    return enumerate_rejection(path_tables(p, q), num_drafts)
+
+
+@compiled(nogil=True)
+def _sample_rejected(
+    p: FloatArray, q: FloatArray, num_drafts: int, paths: int, seed: np.uint64
+) -> float:
+    total = 0.0
+    for value in sample_rejection(path_tables(p, q), num_drafts, paths, seed):
+        total += value
+    return total / paths
+
+
 def path_rate(p: FloatArray, q: FloatArray, num_drafts: int, paths: int, seed: np.uint64) -> float:
     """Compute the acceptance rate of n >= 2 drafts, or estimate it where there are too many paths.
 
@@ -309,8 +358,11 @@ def path_rate(p: FloatArray, q: FloatArray, num_drafts: int, paths: int, seed: n
     seed : uint64
         Of the estimate.
     """
-    tables = path_tables(p, q)
-    rejected = exact_rejection(tables, num_drafts, paths)
-    if math.isnan(rejected):
-        rejected = sample_rejection(tables, num_drafts, paths, seed).mean()
+    # As in `exact_rejection`, but that tables stay in compiled code where a row takes microseconds.
+    if num_drafts == 2:
+        rejected = _pair_rejected(p, q)
+    elif _are_few(num_drafts, q, paths):
+        rejected = _enumerate_rejected(p, q, num_drafts)
+    else:
+        rejected = _sample_rejected(p, q, num_drafts, paths, seed)
     return min(max(1.0 - rejected, 0.0), 1.0)

@@ -21,7 +21,7 @@ from solvers.marks import (
 )
 from solvers.ratio_groups import groups_of_tokens, spread_over_tokens
 
-_FAST_GAP = 5e-4
+_FAST_GAP = 1e-3
 """Gap at which groups of tokens are fine enough."""
 
 
