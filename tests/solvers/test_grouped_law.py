@@ -17,8 +17,8 @@ from solvers.grouped_law import (
 )
 from solvers.law_parts import certain_tokens, draws_without_replacement, independent_draws
 
-from .grouped_laws import FAINT_DRAWS, PARTS, grouped, instances
 from .grouped_laws import INDEPENDENT as LAWS
+from .grouped_laws import PARTS, grouped, instances
 
 
 def check_law(law: GroupedLaw) -> None:
@@ -154,17 +154,23 @@ class TestFewerNodes:
             np.testing.assert_array_equal(getattr(law, field), getattr(fewer, field))
 
 
-@pytest.mark.parametrize("name", FAINT_DRAWS)
-def test_single_groups_of_draws_hold_one_token(name):
-    for case in instances(f"draws-{name}"):
+@pytest.mark.parametrize("name", PARTS)
+def test_single_groups_hold_one_token(name):
+    """All that do are known, but for independent draws, where those by ratio tell nothing."""
+    for case in instances(name):
         sizes = np.bincount(case.groups[case.groups >= 0], minlength=case.size)
-        np.testing.assert_array_equal(single_groups(case.law), sizes == 1)
+        single = single_groups(case.law)
+        assert (sizes[single] == 1).all()
+        independent = case.law.kinds[part_of(np.arange(case.size), case.law)] == INDEPENDENT
+        np.testing.assert_array_equal(single[~independent], sizes[~independent] == 1)
 
 
-def test_groups_of_independent_draws_need_not_be_known_as_single():
-    """They lose nothing by being shared: what is selected is in proportion to the masses."""
+def test_independent_draws_share_groups():
     case = grouped(np.full(5, 0.2), [independent_draws(LAWS["flat"], 3)], 0, 2)
-    assert single_groups(case.law).all()
+    assert np.bincount(case.groups).max() > 1
+    assert not single_groups(case.law).any()
+    alone = grouped(np.full(5, 0.2), [independent_draws(LAWS["flat"], 3)], 3, 2)
+    assert single_groups(alone.law).all()
 
 
 @pytest.mark.parametrize(
