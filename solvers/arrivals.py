@@ -135,18 +135,19 @@ def _rest_mass(weights: FloatArray, num_draws: int) -> float:
 
 @compiled(nogil=True, error_model="numpy")
 def _survey(
-    target_masses: FloatArray, weights: FloatArray, scale: float, unit: float, least: float
+    target_masses: FloatArray, weights: FloatArray, scale: float, latest: float, least: float
 ) -> tuple[FloatArray, IntArray]:
     """Sum the light tokens of each bucket; list the others.
 
-    A row holds the target mass, the powers 1 to 5 of ``x = unit * weight``, and the largest x.
+    A row holds the target mass, the powers 1 to 5 of x, a rate times the latest time, and the
+    largest x.
     """
     rows = np.zeros((NUM_BUCKETS, 8))  # a line of the cache each
     heavy, count = np.empty(64, dtype=np.int64), 0
     for i in range(len(weights)):
         q = weights[i]
         if q > 0.0:
-            p, x = target_masses[i], q * unit
+            p, x = target_masses[i], q * MASS_SCALE * latest
             if x >= _LIGHT or p >= least or q * scale >= least:
                 if count == len(heavy):
                     longer = np.empty(2 * count, dtype=np.int64)
@@ -188,16 +189,16 @@ def _group_draws(
     rest = _rest_mass(weights, num_draws)
     scale, span = min(1.0 / rest, 2.0**900), latest_time(num_draws)
     latest = span / (rest * MASS_SCALE)
-    unit, largest = MASS_SCALE * latest, FAINT / span * rest * scale
+    largest = FAINT / span * rest * scale
     few = alone(weights, num_singles + num_buckets)
     if len(few) > 0:
         none = np.zeros((len(few), POWERS + 1))
         groups, heads = groups_alone(few, scale), weights[few] * MASS_SCALE
         return groups, target_masses[few], heads, none, latest
-    rows, heavy = _survey(target_masses, weights, scale, unit, min(HEAVY, largest / 2.0))
+    rows, heavy = _survey(target_masses, weights, scale, latest, min(HEAVY, largest / 2.0))
     singles = choose_singles(heavy, target_masses, weights, scale, num_singles, largest)
     sums = rows[:, :2].copy()
-    sums[:, 1] *= scale / unit
+    sums[:, 1] *= rest * scale / span
     place = 0
     for i in heavy:
         if place < len(singles) and singles[place] == i:
@@ -217,12 +218,13 @@ def _group_draws(
                 powers[group, d] += rows[key, d]
     place = 0
     for i in heavy:
-        x = weights[i] * unit
         if place < len(singles) and singles[place] == i:
-            targets[place], heads[place] = target_masses[i], x
+            # A heavy token's rate times a very late time may be no number.
+            targets[place], heads[place] = target_masses[i], weights[i] * MASS_SCALE
             place += 1
         else:
             group = table[bucket_of(target_masses[i], weights[i] * scale)]
+            x = weights[i] * MASS_SCALE * latest
             _add_powers(x, 1.0, powers[group])
             heads[group] = max(heads[group], x)
     for group in range(len(singles), count):
@@ -230,7 +232,8 @@ def _group_draws(
         for d in range(POWERS + 1):
             # What is left of one token is rounding.
             powers[group, d] = max(powers[group, d], 0.0) if powers[group, 1] > 0.0 else 0.0
-    return RatioGroups(singles, table, scale, count), targets, heads / latest, powers, latest
+        heads[group] /= latest
+    return RatioGroups(singles, table, scale, count), targets, heads, powers, latest
 
 
 @compiled(nogil=True)

@@ -302,5 +302,10 @@ def part_of(groups: IntArray, law: GroupedLaw) -> IntArray:
 
 
 def single_groups(law: GroupedLaw) -> BoolArray:
-    """Which groups, (G,), are one token."""
-    return np.asarray(law.powers[:, 1] == 0.0)
+    """Which groups, (G,), are known to be one token."""
+    single = np.asarray(law.powers[:, 1] == 0.0)
+    for c in np.flatnonzero(law.kinds == INDEPENDENT):
+        # Of independent draws no powers are kept: nothing tells what a group by ratio holds.
+        alone = law.single_starts[c + 1] - law.single_starts[c]
+        single[law.firsts[c] + alone : law.firsts[c + 1]] = False
+    return single

@@ -35,6 +35,9 @@ _HEAVY_STEPS = 12 * 4
 _HEAVY_SHIFT = 50
 _FIRST_STEP = (1023 - 12) << 2
 
+_LEAST = 5e-324
+"""What a scaled draw mass counts at least, lest a bucket with a token seem empty."""
+
 
 class RatioGroups(NamedTuple):
     """A partition of the tokens with draw mass: some stand alone, the others by ratio.
@@ -155,7 +158,7 @@ def sum_buckets(
             else:
                 key = bucket_of(p, q)
                 sums[key, 0] += p
-                sums[key, 1] += q
+                sums[key, 1] += max(q, _LEAST)
     return sums, np.array(heavy)
 
 
@@ -220,7 +223,7 @@ def group_by_ratio(
             p, q = target_masses[i], draw_masses[i] * scale
             key = bucket_of(p, q)
             sums[key, 0] += p
-            sums[key, 1] += q
+            sums[key, 1] += max(q, _LEAST)
     table, count = join_buckets(sums, num_buckets, len(singles), cap)
     return RatioGroups(singles, table, scale, count)
 
