@@ -302,5 +302,12 @@ def part_of(groups: IntArray, law: GroupedLaw) -> IntArray:
 
 
 def single_groups(law: GroupedLaw) -> BoolArray:
-    """Which groups, (G,), are one token."""
-    return np.asarray(law.powers[:, 1] == 0.0)
+    """Which groups, (G,), are known to be one token."""
+    single = np.zeros(len(law.targets), dtype=np.bool_)
+    for c, kind in enumerate(law.kinds):
+        own = slice(law.firsts[c], law.firsts[c + 1])
+        # Only of draws without replacement there are power sums of the others.
+        single[own] = law.powers[own, 1] == 0.0 if kind == DRAWS else False
+        alone = law.single_starts[c + 1] - law.single_starts[c]
+        single[law.firsts[c] : law.firsts[c] + alone] = True
+    return single
