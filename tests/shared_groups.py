@@ -32,11 +32,12 @@ def share_groups(patch: pytest.MonkeyPatch) -> None:
 
 
 def heavy_and_tiny(rng: np.random.Generator, heavy: int, tiny: int) -> FloatArray:
-    """A few heavy tokens, and so many of 2e-4 to 1e-3 of their mass, which differ from each other.
+    """A few heavy tokens, and so many of up to 1/500 of the lightest, which share a group.
 
     The first of the tiny ones has no mass at all.
     """
-    masses = np.append(rng.uniform(0.2, 1.0, heavy), rng.uniform(2e-4, 1e-3, tiny))
+    masses = np.append(rng.uniform(0.5, 1.0, heavy), rng.uniform(0.2, 1.0, tiny))
+    masses[heavy:] *= 2e-3 * masses[:heavy].min()
     masses[heavy] = 0.0
     masses = masses[rng.permutation(len(masses))]
     return np.asarray(masses / masses.sum())
