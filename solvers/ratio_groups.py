@@ -65,6 +65,19 @@ def bucket_of(target_mass: float, draw_mass: float) -> int:
     return min(max(key, 0), NUM_BUCKETS - 1)
 
 
+def bucket_edges() -> FloatArray:
+    """Give the least ratio of every bucket but the first, ascending.
+
+    Examples
+    --------
+    >>> edges = bucket_edges()
+    >>> len(edges) == NUM_BUCKETS - 1, bucket_of(edges[99], 1.0)
+    (True, 100)
+    """
+    keys = np.arange(1, NUM_BUCKETS) + _FIRST_KEY
+    return (keys << _SHIFT).view(np.float64)
+
+
 @njit(cache=True, nogil=True)
 def _step_of(mass: float) -> int:
     """Quarter of an octave that a mass from `HEAVY` on is in."""

@@ -141,7 +141,8 @@ def verify_batch(
             check_device(name, small, "target_probs", target.device, error=error)
     found = None
     if target.device is not None:
-        found = _verify_on_device(target, drafted, ids, kind, chosen, rng, numbers)
+        many = verifier if isinstance(verifier, Verifier) else chosen.for_many()
+        found = _verify_on_device(target, drafted, ids, kind, many, rng, numbers)
     if found is None:
         sides = target.on_host(), drafted.on_host(), ids.on_host()
         tokens, index = _verify_on_host(*sides, kind, chosen, rng, numbers.on_host())
@@ -160,6 +161,7 @@ def _verify_on_device(
 ) -> tuple[Tensor, Tensor] | None:
     """Verify rows where they are, or give None for what only the host can do, or say is wrong."""
     from mdsd.batch.tensors.laws import TESTS
+    from mdsd.batch.tensors.methods import method_of
     from mdsd.batch.tensors.verification import verify_on_device
 
     ids = draft_token_ids.values
@@ -173,15 +175,16 @@ def _verify_on_device(
         return None
     # Built-in rules do not depend on the size of the vocabulary: the smallest will do.
     example = example_draft(kind, num_drafts, vocab_size=1)
+    method = method_of(verifier, example)
     rule = rule_of(verifier, example)
-    if rule not in TESTS:
+    if method is None and rule not in TESTS:
         return None
     return verify_on_device(
         target,
         drafted.values,
         ids,
         kind=kind,
-        rule=rule,
+        rule=method or rule,
         num_uniforms=verifier.num_uniforms(example),
         rng=rng,
         uniforms=uniforms,

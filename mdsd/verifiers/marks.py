@@ -21,7 +21,7 @@ from solvers.marks import (
 )
 from solvers.ratio_groups import groups_of_tokens, spread_over_tokens
 
-_FAST_GAP = 5e-4
+FAST_GAP = 5e-4
 """Gap at which groups of tokens are fine enough."""
 
 
@@ -53,7 +53,7 @@ class MarkPlan(SelectionPlan):
         self._coupling: MarkCoupling
         if fast:
             self._grouped = grouped_coupling(
-                target_probs, draft.draft_probs, draft.num_drafts, max(tolerance, _FAST_GAP)
+                target_probs, draft.draft_probs, draft.num_drafts, max(tolerance, FAST_GAP)
             )
             self._upper, self._coupling = self._grouped.upper, self._grouped.coupling
         else:
