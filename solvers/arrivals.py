@@ -195,42 +195,72 @@ def _group_draws(
         groups, heads = groups_alone(few, scale), weights[few] * MASS_SCALE
         return groups, target_masses[few], heads, none, latest
     rows, heavy = _survey(target_masses, weights, scale, unit, min(HEAVY, largest / 2.0))
-    singles = choose_singles(heavy, target_masses, weights, scale, num_singles, largest)
+    keys = np.empty(len(heavy), dtype=np.int64)
+    for k in range(len(heavy)):
+        keys[k] = bucket_of(target_masses[heavy[k]], weights[heavy[k]] * scale)
+    own = target_masses[heavy], weights[heavy], keys
+    groups, targets, heads, powers = _join_sums(
+        rows, _LIGHT_POWERS, *own, scale, unit, largest, num_draws, num_singles, num_buckets
+    )
+    groups = RatioGroups(heavy[groups.singles], groups.table, scale, groups.size)
+    return groups, targets, heads / latest, powers, latest
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _join_sums(
+    rows: FloatArray,
+    num_powers: int,
+    target_masses: FloatArray,
+    weights: FloatArray,
+    keys: IntArray,
+    scale: float,
+    unit: float,
+    largest: float,
+    num_draws: int,
+    num_singles: int,
+    num_buckets: int,
+) -> tuple[RatioGroups, FloatArray, FloatArray, FloatArray]:
+    """Group light tokens known by their sums, and heavy ones known one by one.
+
+    The singles are places among the heavy ones; heads are rates times the latest time.
+    """
+    count = len(weights)
+    every = np.arange(count)
+    singles = choose_singles(every, target_masses, weights, scale, num_singles, largest)
     sums = rows[:, :2].copy()
     sums[:, 1] *= scale / unit
     place = 0
-    for i in heavy:
+    for i in range(count):
         if place < len(singles) and singles[place] == i:
             place += 1
         else:
-            key = bucket_of(target_masses[i], weights[i] * scale)
-            sums[key, 0] += target_masses[i]
-            sums[key, 1] += weights[i] * scale
-    table, count = join_buckets(sums, num_buckets, len(singles), float(num_draws))
-    targets, heads, powers = np.zeros(count), np.zeros(count), np.zeros((count, POWERS + 1))
+            sums[keys[i], 0] += target_masses[i]
+            sums[keys[i], 1] += weights[i] * scale
+    table, size = join_buckets(sums, num_buckets, len(singles), float(num_draws))
+    targets, heads, powers = np.zeros(size), np.zeros(size), np.zeros((size, POWERS + 1))
     for key in range(NUM_BUCKETS):
         group = table[key]
         if group >= 0:
             targets[group] += sums[key, 0]
-            heads[group] = max(heads[group], rows[key, _LIGHT_POWERS + 1])
-            for d in range(1, _LIGHT_POWERS + 1):
+            heads[group] = max(heads[group], rows[key, num_powers + 1])
+            for d in range(1, num_powers + 1):
                 powers[group, d] += rows[key, d]
     place = 0
-    for i in heavy:
+    for i in range(count):
         x = weights[i] * unit
         if place < len(singles) and singles[place] == i:
             targets[place], heads[place] = target_masses[i], x
             place += 1
         else:
-            group = table[bucket_of(target_masses[i], weights[i] * scale)]
+            group = table[keys[i]]
             _add_powers(x, 1.0, powers[group])
             heads[group] = max(heads[group], x)
-    for group in range(len(singles), count):
+    for group in range(len(singles), size):
         _add_powers(heads[group], -1.0, powers[group])
         for d in range(POWERS + 1):
             # What is left of one token is rounding.
             powers[group, d] = max(powers[group, d], 0.0) if powers[group, 1] > 0.0 else 0.0
-    return RatioGroups(singles, table, scale, count), targets, heads / latest, powers, latest
+    return RatioGroups(singles, table, scale, size), targets, heads, powers
 
 
 @njit(cache=True, nogil=True)
@@ -383,10 +413,16 @@ def tabulate_draws(
     groups, targets, heads, powers, latest = _group_draws(
         target_masses, weights, num_draws, num_singles, num_buckets
     )
+    return groups, targets, _tabulate(heads, powers, num_draws, latest)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _tabulate(heads: FloatArray, powers: FloatArray, num_draws: int, latest: float) -> DrawTables:
+    """Tabulate the arrivals in groups of which heads and powers are known."""
     times, node_weights = _nodes(heads, powers, num_draws, latest)
-    counts = np.zeros((groups.size, num_draws, len(times)))
+    counts = np.zeros((len(heads), num_draws, len(times)))
     stay, come = np.empty(len(times)), np.empty(len(times))
-    for group in range(groups.size):
+    for group in range(len(heads)):
         if powers[group, 1] > 0.0:
             count_faint(powers[group], latest, times, counts[group])
         else:
@@ -394,4 +430,85 @@ def tabulate_draws(
         arrival_chances(heads[group], times, stay, come)
         join_token(counts[group], stay, come)
     masses = heads + powers[:, 1] / latest
-    return groups, targets, DrawTables(heads, masses, powers, latest, times, node_weights, counts)
+    return DrawTables(heads, masses, powers, latest, times, node_weights, counts)
+
+
+SUM_POWERS = 8
+"""Powers summed of the tokens that nobody looks at one by one, where there is no second look."""
+
+
+def most_listed(num_draws: int) -> int:
+    """Tokens to look at one by one, so that the others need no more than `SUM_POWERS` powers.
+
+    Beyond the first K by the larger of p and scaled q, both are less than 2 / (K - n): no token
+    there must stand alone, and of its ``x <= 1 / 8`` at the latest time the ninth power adds 1e-13
+    of the first: nothing, by the time of the draws.
+    """
+    return max(2048, math.ceil(2.0 / FAINT * latest_time(num_draws)) + num_draws + 64)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def tabulate_sums(
+    rows: FloatArray,
+    target_masses: FloatArray,
+    weights: FloatArray,
+    keys: IntArray,
+    live: int,
+    rest: float,
+    num_draws: int,
+    num_singles: int,
+    num_buckets: int,
+) -> tuple[RatioGroups, FloatArray, DrawTables]:
+    """Do as `tabulate_draws` where only sums are known, but for the tokens with large masses.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (buckets, powers + 2)
+        Of the tokens of each bucket that are not listed: the sum of p, those of the powers from 1
+        to `SUM_POWERS` of ``x = q * latest_time(n) / rest``, and the largest x.
+    target_masses, weights : ndarray, shape (K,)
+        p and q of the tokens listed; some may have q = 0, and count for nothing.
+    keys : ndarray of int64, shape (K,)
+        Their buckets.
+    live : int
+        How many tokens can be drawn: all of them are listed where they are `most_listed` at most.
+    rest : float
+        Sum of q but for the n - 1 largest.
+    num_draws, num_singles, num_buckets
+        As for `tabulate_draws`.
+
+    Returns
+    -------
+    tuple of (RatioGroups, ndarray of shape (G,), DrawTables)
+        As there, with places among the tokens listed for tokens.
+    """
+    scale, span = min(1.0 / rest, 2.0**900), latest_time(num_draws)
+    latest = span / (rest * MASS_SCALE)
+    unit, largest = MASS_SCALE * latest, FAINT / span * rest * scale
+    if live <= num_singles + num_buckets:
+        few = np.flatnonzero(weights)
+        none = np.zeros((len(few), POWERS + 1))
+        groups, heads = groups_alone(few, scale), weights[few] * MASS_SCALE
+        return groups, target_masses[few], _tabulate(heads, none, num_draws, latest)
+    sums, least = rows.copy(), min(HEAVY, largest / 2.0)
+    heavy, count = np.empty(len(weights), dtype=np.int64), 0
+    for i in range(len(weights)):
+        if weights[i] > 0.0:
+            p, x = target_masses[i], weights[i] * unit
+            if x >= _LIGHT or p >= least or weights[i] * scale >= least:
+                heavy[count] = i
+                count += 1
+            else:
+                sums[keys[i], 0] += p
+                sums[keys[i], SUM_POWERS + 1] = max(sums[keys[i], SUM_POWERS + 1], x)
+                power = x
+                for d in range(1, SUM_POWERS + 1):
+                    sums[keys[i], d] += power
+                    power *= x
+    heavy = heavy[:count]
+    own = target_masses[heavy], weights[heavy], keys[heavy]
+    groups, targets, heads, powers = _join_sums(
+        sums, SUM_POWERS, *own, scale, unit, largest, num_draws, num_singles, num_buckets
+    )
+    groups = RatioGroups(heavy[groups.singles], groups.table, scale, groups.size)
+    return groups, targets, _tabulate(heads / latest, powers, num_draws, latest)

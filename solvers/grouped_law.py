@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.arrivals import POWERS, latest_time, tabulate_draws
+from solvers.arrivals import POWERS, DrawTables, latest_time, tabulate_draws
 from solvers.ratio_groups import NUM_BUCKETS, RatioGroups, bucket_of, group_by_ratio, groups_alone
 
 CERTAIN, INDEPENDENT, DRAWS = 0, 1, 2
@@ -137,6 +137,14 @@ def group_draws(
     groups, targets, tables = tabulate_draws(
         target_masses, weights, num_draws, num_singles, num_buckets
     )
+    return law_of_draws(groups, targets, tables, num_draws)
+
+
+@njit(cache=True, nogil=True)
+def law_of_draws(
+    groups: RatioGroups, targets: FloatArray, tables: DrawTables, num_draws: int
+) -> GroupedLaw:
+    """Make a law of what `tabulate_draws` or `tabulate_sums` of `solvers.arrivals` has found."""
     rates = tables.heads + tables.powers[:, 1] / tables.latest
     return _one_part(
         DRAWS,

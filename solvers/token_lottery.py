@@ -30,10 +30,10 @@ from solvers.order_search import FoundOrders, search_orders
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
 from solvers.prefix import cut_values
 
-_FEWEST_GROUPS = 16
+FEWEST_GROUPS = 16
 """Of each part, however many there are."""
 
-_FEW = 32
+FEW = 32
 """So many tokens are searched to the last digit at any effort."""
 
 
@@ -277,13 +277,13 @@ def find_group_lottery(
     SolverFailure
         If what is certified is less than what is attained.
     """
-    count = max(effort.groups // len(parts), _FEWEST_GROUPS)
+    count = max(effort.groups // len(parts), FEWEST_GROUPS)
     problem = target_masses, hits, parts
     if max_iterations is None:
         law = _grouped(target_masses, parts, count)
         alone = bool(single_groups(law).all())
-        if alone and (effort is EXACT or len(law.targets) <= _FEW):
-            lottery = _minimum_norm(law, tolerance, None)
+        if alone and (effort is EXACT or len(law.targets) <= FEW):
+            lottery = minimum_norm_orders(law, tolerance, None)
             return GroupLottery(*problem, law, lottery, exhaustive=True)
         coarse = with_fewer_nodes(law, effort.every) if effort.every > 1 else law
         orders = search_orders(coarse, max(tolerance, effort.tolerance), effort.limit)
@@ -292,7 +292,7 @@ def find_group_lottery(
     left = max_iterations
     while True:
         law = _grouped(target_masses, parts, count)
-        lottery = _minimum_norm(law, tolerance, left)
+        lottery = minimum_norm_orders(law, tolerance, left)
         found = GroupLottery(*problem, law, lottery, exhaustive=False)
         if best is None or found.gap < best.gap:
             best = found
@@ -315,8 +315,17 @@ def _grouped(target_masses: FloatArray, parts: Sequence[LawPart], count: int) ->
     return law
 
 
-def _minimum_norm(law: GroupedLaw, tolerance: float, max_iterations: int | None) -> OrderLottery:
-    """Search to the last digit, which takes a factorisation that keeps them."""
+def minimum_norm_orders(
+    law: GroupedLaw, tolerance: float, max_iterations: int | None
+) -> OrderLottery:
+    """Search orders of groups to the last digit, which takes a factorisation that keeps them.
+
+    Parameters
+    ----------
+    law : GroupedLaw
+    tolerance, max_iterations
+        As for `minimum_norm_lottery`.
+    """
     target = law.targets
     return minimum_norm_lottery(
         target,

@@ -6,9 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from mdsd._typing import FloatArray, IntArray
+from mdsd.rules.kernels import find_token
+from solvers.arrivals import tabulate_sums
+from solvers.group_selection import find_masses, select_drafts, select_groups
+from solvers.grouped_law import GroupedLaw, law_of_draws, with_fewer_nodes
+from solvers.hitting import MASS_SCALE
 from solvers.marks import FEWEST_GROUPS, couple_buckets, couple_tokens, select_smallest
+from solvers.order_search import search_orders
+from solvers.token_lottery import Effort
 
 
 class SumRows(NamedTuple):
@@ -112,6 +120,116 @@ def select_by_marks(
         selected = rows.draft_masses[r, place] * marks.slopes[groups[0, place]]
         found.places[r] = place
         found.chances[r] = _accept_prob(rows.draft_targets[r, place], selected)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def law_of_row(rows: SumRows, r: int, num_singles: int, num_buckets: int) -> GroupedLaw:
+    """Group the tokens of a row of drafts without replacement; places listed stand for tokens."""
+    count = rows.draft_keys.shape[1]
+    groups, targets, tables = tabulate_sums(
+        rows.sums[r].T.copy(),
+        rows.targets[r],
+        rows.masses[r],
+        rows.keys[r],
+        rows.live[r],
+        rows.rests[r],
+        count,
+        num_singles,
+        num_buckets,
+    )
+    return law_of_draws(groups, targets, tables, count)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def select_by_lottery(
+    rows: SumRows,
+    r: int,
+    law: GroupedLaw,
+    orders: NDArray[np.int32],
+    weights: FloatArray,
+    uniforms: FloatArray,
+    found: SelectedRows,
+) -> None:
+    """Select a draft of a row by a lottery over orders, as `mdsd.verifiers.lottery` does.
+
+    Parameters
+    ----------
+    rows : SumRows
+    r : int
+        Which row.
+    law : GroupedLaw
+        That of `law_of_row`.
+    orders, weights : ndarray, shapes (K, G) and (K,)
+        The lottery.
+    uniforms : ndarray, shape (3,)
+        The order and the draft of its first group, the accept test, the residual.
+    found : SelectedRows
+        The row is filled in.
+    """
+    count, own = rows.draft_keys.shape[1], found.own[r]
+    selection = select_groups(orders, weights, law)
+    ratios = selection.shares * MASS_SCALE
+    own[:] = -1.0
+    own[law.singles] = ratios[: len(law.singles)]
+    found.ratios[r] = 0.0
+    for key in range(found.ratios.shape[1]):
+        if law.tables[0, key] >= 0:
+            found.ratios[r, key] = ratios[law.tables[0, key]]
+    groups = np.empty((1, count), dtype=np.int64)
+    for k in range(count):
+        groups[0, k] = law.tables[0, rows.draft_keys[r, k]]
+        place = rows.draft_places[r, k]
+        if place >= 0:
+            single = np.searchsorted(law.singles, place)
+            if single < len(law.singles) and law.singles[single] == place:
+                groups[0, k] = single
+    sums = np.cumsum(weights)
+    order = find_token(sums, uniforms[0])
+    # What is left of the number, once it has said which order, is uniform again.
+    inside = (uniforms[0] * sums[-1] - (sums[order] - weights[order])) / weights[order]
+    place = select_drafts(orders, np.array([order]), groups, np.array([inside]))[0]
+    kept, chances = np.zeros(count), np.ones(count)
+    masses = rows.draft_masses[r : r + 1]
+    find_masses(law, selection, 0, np.arange(count), groups[0], masses, kept, chances)
+    found.places[r] = place
+    accepted = _accept_prob(rows.draft_targets[r, place], kept[place])
+    found.chances[r] = chances[place] * accepted
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def select_by_orders(
+    rows: SumRows,
+    uniforms: FloatArray,
+    effort: Effort,
+    few: int,
+    found: SelectedRows,
+    start: int,
+    stop: int,
+) -> None:
+    """Select among drafts without replacement, as the fast plan of `mdsd.verifiers.lottery` does.
+
+    Parameters
+    ----------
+    rows : SumRows
+        With the sums that `solvers.arrivals.tabulate_sums` takes.
+    uniforms : ndarray, shape (B, 3)
+    effort : Effort
+        How long to search.
+    few : int
+        Rows of so few groups of one token each are left alone: their place is -1.
+    found : SelectedRows
+        Filled for the rows ``start .. stop - 1``.
+    start, stop : int
+    """
+    for r in range(start, stop):
+        law = law_of_row(rows, r, effort.groups, effort.groups)
+        if len(law.targets) <= few and not (law.powers[:, 1] > 0.0).any():
+            found.places[r] = -1
+        else:
+            coarse = with_fewer_nodes(law, effort.every)
+            lottery = search_orders(coarse, effort.tolerance, effort.limit)
+            orders, weights = lottery.orders, lottery.weights
+            select_by_lottery(rows, r, law, orders, weights, uniforms[r], found)
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,7 @@ transfer; what it sends back is waited for by nobody.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -20,7 +20,7 @@ from mdsd.batch.tensors.arguments import DeviceBatch
 from mdsd.batch.tensors.buckets import lookup, ratio_keys
 from mdsd.batch.tensors.emission import draw, first_match
 from mdsd.batch.tensors.inputs import DeviceProbs, pieces
-from mdsd.batch.tensors.spaces import Located
+from mdsd.batch.tensors.spaces import Located, Space
 from mdsd.rules.accepting import left_over
 from mdsd.rules.arrays import concat, number, take
 from solvers.ratio_groups import NUM_BUCKETS
@@ -37,11 +37,15 @@ class Listing:
     rests, scales : array, shape (B, 1)
         Draw mass of all tokens but the n - 1 largest; what q is multiplied by before p is compared
         with it.
+    listed : array of bool, shape (B, V), or None
+        Which tokens are not among the sums of the buckets; a few of the `ids` may be there. None
+        where all are.
     """
 
     ids: Tensor
     rests: Tensor
     scales: Tensor
+    listed: Tensor | None = None
 
 
 class Method(ABC):
@@ -56,7 +60,7 @@ class Method(ABC):
     num_sums: int
 
     @abstractmethod
-    def list_tokens(self, p: Tensor, q: Tensor, num_drafts: int) -> Listing:
+    def list_tokens(self, space: Space, p: Tensor, q: Tensor, num_drafts: int) -> Listing:
         """Say how the tokens of rows p and q, (B, V), are put together."""
 
     @abstractmethod
@@ -94,11 +98,18 @@ def verify_by_groups(
     if not received[:, 0].all():
         return None
     rows, sent = unpack(received, batch, method, listing.ids.shape[1])
+    if not (rows.rests >= least_scaled(batch.space)).all():
+        return None
     numbers = batch.read_uniforms(rng, uniforms.values) if sent is None else sent
     selected = select(rows, method, numbers)
     accepted = numbers[:, -2] < selected.chances
     found = emit_selected(batch, listing, selected, accepted, numbers[:, -1])
     return found[:, 0], first_match(batch.ids == found)[:, 0]
+
+
+def least_scaled(space: Space) -> float:
+    """Least mass that the draw masses of a row may be divided by."""
+    return 2.0**-900 if space.is_double else 2.0**-100
 
 
 def survey(batch: DeviceBatch, method: Method) -> tuple[Listing, Tensor]:
@@ -113,15 +124,18 @@ def survey(batch: DeviceBatch, method: Method) -> tuple[Listing, Tensor]:
     listings, packets = [], []
     for rows in pieces(batch.target.given.shape):
         p, q, ids = batch.target.probs(rows), batch.drafted.probs(rows), tokens[rows, :]
-        listing = method.list_tokens(p, q, ids.shape[1])
+        listing = method.list_tokens(space, p, q, ids.shape[1])
         keys = ratio_keys(p, q * listing.scales)
         at = [first_match(listing.ids == ids[:, k : k + 1]) for k in range(ids.shape[1])]
         live = xp.sum(space.as_real(q > 0.0), axis=-1, keepdims=True)
         whole = [take(keys, ids), *at, take(keys, listing.ids)]
-        masses = [take(masses, which) for which in (ids, listing.ids) for masses in (p, q)]
+        masses = [take(p, ids), take(q, ids), take(p, listing.ids), take(q, listing.ids)]
+        if listing.listed is not None:
+            alone = take(listing.listed, listing.ids)
+            masses[2:] = [xp.where(alone, each, number(each, 0.0)) for each in masses[2:]]
         parts = [live, listing.rests, *map(space.as_real, whole), *masses]
         packets.append(concat([*parts, *method.sum_buckets(p, q, keys, listing)]))
-        listings.append(listing)
+        listings.append(replace(listing, listed=None))
     packet = xp.concat(packets, axis=0)
     ahead = [space.as_real(batch.good) + space.zeros(packet.shape[0], 1)]
     if batch.uniforms is not None:
