@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,8 +20,11 @@ from mdsd.batch.tensors.spaces import Located, check_device, is_whole, locate_si
 from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError, InvalidTokenError
 from mdsd.rules.possible import are_distinct, are_positive
-from mdsd.verifiers import Verifier, get_verifier
+from mdsd.verifiers import OptimalVerifier, Verifier, get_verifier
 from mdsd.verifiers.base import accept_index
+
+if TYPE_CHECKING:
+    from mdsd.batch.tensors.selections import Method
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,15 +108,19 @@ def verify_batch(
 
     Tensors on the host, such as those of torch, are read in place. On any other device, the rules
     of ``single``, ``rrs``, ``kseq``, ``spechub``, ``greedy``, ``naive`` and ``naive_tree`` run
-    there for built-in drafts of one model (pairs of SpecHub whose hub is a near tie do not). The
-    host waits once, to hear that all rows are good; with `rng` it sends the uniforms, with a tensor
-    of `uniforms` nothing. For everything else, and where a row is bad, the tensors are copied to
-    the host. On the device no plan decides what rounding leaves open: about one row in 1e9 emits
-    another token than its plan would, though with ``kseq`` every row may whose target and draft
-    agree to many digits, as any factor rho near its root is as good there. The law of what is
-    emitted is the target to 1e-12. On a device without float64 everything is computed in float32:
-    the law is then the target to 1e-5, and V 6e-8 more for draws that cannot tell smaller masses
-    apart.
+    there for built-in drafts of one model (pairs of SpecHub whose hub is a near tie do not). So
+    does a fast ``optimal``, which its name stands for there, for greedy drafts and those with and
+    without replacement: the passes over the vocabulary are made on the device, what the host needs
+    to search by comes to it in one transfer, and draws from the residual are made on the device
+    again. The host waits once, to hear that all rows are good, or for that transfer; with `rng` it
+    sends the uniforms, and for ``optimal`` what it has found. For everything else, and where a row
+    is bad, the tensors are copied to the host. On the device no plan decides what rounding leaves
+    open: about one row in 1e9 emits another token than its plan would, though every row may whose
+    target and draft agree to many digits: with ``kseq``, as any factor rho near its root is as good
+    there, and with ``optimal``, as is any order of tokens. The law of what is emitted is the target
+    to 1e-12. On a device without float64 everything that is as long as the vocabulary is computed
+    in float32: the law is then the target to 1e-5, and V 6e-8 more for draws that cannot tell
+    smaller masses apart.
 
     Examples
     --------
@@ -161,7 +169,6 @@ def _verify_on_device(
 ) -> tuple[Tensor, Tensor] | None:
     """Verify rows where they are, or give None for what only the host can do, or say is wrong."""
     from mdsd.batch.tensors.laws import TESTS
-    from mdsd.batch.tensors.methods import method_of
     from mdsd.batch.tensors.verification import verify_on_device
 
     ids = draft_token_ids.values
@@ -175,20 +182,29 @@ def _verify_on_device(
         return None
     # Built-in rules do not depend on the size of the vocabulary: the smallest will do.
     example = example_draft(kind, num_drafts, vocab_size=1)
-    method = method_of(verifier, example)
-    rule = rule_of(verifier, example)
-    if method is None and rule not in TESTS:
+    rule: Rule | Method | None = rule_of(verifier, example)
+    if rule not in TESTS:
+        rule = _method_of(verifier, example)
+    if rule is None:
         return None
     return verify_on_device(
         target,
         drafted.values,
         ids,
         kind=kind,
-        rule=method or rule,
+        rule=rule,
         num_uniforms=verifier.num_uniforms(example),
         rng=rng,
         uniforms=uniforms,
     )
+
+
+def _method_of(verifier: Verifier, draft: DraftDistribution) -> Method | None:
+    if not isinstance(verifier, OptimalVerifier):
+        return None
+    from mdsd.batch.tensors.methods import method_of
+
+    return method_of(verifier, draft)
 
 
 def _verify_on_host(

@@ -310,7 +310,8 @@ def test_bounds_at_full_vocabulary():
 @pytest.mark.parametrize(
     ("verifier", "draft", "n"),
     [
-        ("optimal", "with_replacement", 2),
+        (mdsd.OptimalVerifier(effort="exact"), "with_replacement", 2),
+        (mdsd.OptimalVerifier(effort="exact"), "without_replacement", 2),
         ("rrs", "independent", 2),
         ("naive", "top_k", 2),
     ],

@@ -273,7 +273,8 @@ def test_error_of_bounds_by_type(on_device, dtype):
 
 
 @pytest.mark.parametrize(
-    ("verifier", "draft"), [("optimal", "with_replacement"), ("naive", "top_k")]
+    ("verifier", "draft"),
+    [(mdsd.OptimalVerifier(effort="exact"), "with_replacement"), ("naive", "top_k")],
 )
 def test_other_rules_go_through_the_host_and_back(on_device, verifier, draft):
     targets, drafted, ids, _ = instances(draft, 2, size=8, repeats=2)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from mdsd._typing import FloatArray, Tensor
 from mdsd.batch.tensors.spaces import space_of
 from mdsd.rules.arrays import concat, full, namespace, number, places, take

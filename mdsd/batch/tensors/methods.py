@@ -51,6 +51,7 @@ class Marks(Method):
 
     tolerance: float
     num_sums = 2
+    cost = 20_000
 
     def list_tokens(  # noqa: D102
         self, space: Space, p: Tensor, q: Tensor, num_drafts: int
@@ -91,6 +92,7 @@ class Orders(Method):
     tolerance: float
     num_drafts: int
     num_sums = SUM_POWERS + 2
+    cost = 1_000_000
 
     def list_tokens(  # noqa: D102
         self, space: Space, p: Tensor, q: Tensor, num_drafts: int
@@ -115,8 +117,9 @@ class Orders(Method):
     def sum_buckets(  # noqa: D102
         self, p: Tensor, q: Tensor, keys: Tensor, listing: Listing
     ) -> list[Tensor]:
-        xp, sums = namespace(q), BucketSums(keys)
-        others = (q > 0.0) & ~listing.listed
+        xp, sums, others = namespace(q), BucketSums(keys), q > 0.0
+        if listing.listed is not None:
+            others = others & ~listing.listed
         x = xp.where(others, q, number(q, 0.0)) * (latest_time(self.num_drafts) * listing.scales)
         found, power = [sums.sums(xp.where(others, p, number(p, 0.0)))], x
         for _ in range(SUM_POWERS):

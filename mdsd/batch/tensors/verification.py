@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mdsd._random import RandomSource
 from mdsd._typing import Tensor
 from mdsd.batch._rules import Rule
@@ -9,10 +11,12 @@ from mdsd.batch.tensors.arguments import read_arguments
 from mdsd.batch.tensors.emission import emit, first_match
 from mdsd.batch.tensors.inputs import pieces
 from mdsd.batch.tensors.laws import TESTS
-from mdsd.batch.tensors.selections import Method, verify_by_groups
 from mdsd.batch.tensors.spaces import Located
 from mdsd.drafts import DraftKind
 from mdsd.rules.arrays import number
+
+if TYPE_CHECKING:
+    from mdsd.batch.tensors.selections import Method
 
 
 def verify_on_device(
@@ -21,7 +25,7 @@ def verify_on_device(
     draft_token_ids: Tensor,
     *,
     kind: DraftKind,
-    rule: Rule | Method | None,
+    rule: Rule | Method,
     num_uniforms: int,
     rng: RandomSource,
     uniforms: Located,
@@ -61,9 +65,11 @@ def verify_on_device(
     )
     if batch is None:
         return None
-    if isinstance(rule, Method):
+    if not isinstance(rule, Rule):
+        from mdsd.batch.tensors.selections import verify_by_groups
+
         return verify_by_groups(batch, rule, rng=rng, uniforms=uniforms)
-    if rule is None or not bool(batch.good):  # the one answer that the host waits for
+    if not bool(batch.good):  # the one answer that the host waits for
         return None
     space, xp, numbers = batch.space, batch.space.xp, batch.uniforms
     if numbers is None:
