@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from mdsd._typing import FloatArray, Tensor
@@ -55,14 +55,15 @@ class BucketSums:
     def __init__(self, keys: Tensor) -> None:
         self._xp, self._keys = namespace(keys), keys
         self._order: Tensor | None = None
+        offsets = places(keys, keys.shape[0])[:, None]
+        self._flat = self._xp.reshape(keys + offsets * NUM_BUCKETS, (-1,))
         if not hasattr(self._xp, "scatter_add"):
-            self._sort()
+            self._sort(offsets)
 
-    def _sort(self) -> None:
+    def _sort(self, offsets: Tensor) -> None:
         xp, batch = self._xp, self._keys.shape[0]
         self._order = xp.argsort(self._keys, axis=-1)
         self._sorted = take(self._keys, self._order)
-        offsets = places(self._keys, batch)[:, None]
         along = xp.reshape(self._sorted + offsets * NUM_BUCKETS, (-1,))
         wanted = places(self._keys, batch * NUM_BUCKETS)
         stops = xp.reshape(xp.searchsorted(along, wanted, side="right"), (batch, NUM_BUCKETS))
@@ -75,18 +76,21 @@ class BucketSums:
         """Sum masses >= 0, (B, V), of each bucket; (B, buckets)."""
         xp = self._xp
         if self._order is None:
-            return xp.scatter_add(self._none(masses), 1, self._keys, masses)
+            return self._scattered(masses, xp.scatter_add)
         return self._joined(masses, xp.add)
 
     def largest(self, masses: Tensor) -> Tensor:
         """Find the largest mass, (B, V), of each bucket, 0 where there is none; (B, buckets)."""
         xp = self._xp
         if self._order is None:
-            return xp.scatter_reduce(self._none(masses), 1, self._keys, masses, "amax")
+            return self._scattered(masses, partial(xp.scatter_reduce, reduce="amax"))
         return self._joined(masses, xp.maximum)
 
-    def _none(self, masses: Tensor) -> Tensor:
-        return full(masses, (masses.shape[0], NUM_BUCKETS), 0.0)
+    def _scattered(self, masses: Tensor, scatter: Any) -> Tensor:
+        xp, shape = self._xp, (masses.shape[0], NUM_BUCKETS)
+        # Along one axis torch has a way to do it that gives the same every time, if asked for.
+        none = full(masses, (shape[0] * shape[1],), 0.0)
+        return xp.reshape(scatter(none, 0, self._flat, xp.reshape(masses, (-1,))), shape)
 
     def _joined(self, masses: Tensor, join: Any) -> Tensor:
         xp, keys = self._xp, self._sorted
