@@ -24,7 +24,7 @@ from solvers.group_selection import (
     select_groups,
     spread_selection,
 )
-from solvers.grouped_law import GroupedLaw, join_parts, single_groups
+from solvers.grouped_law import GroupedLaw, join_parts, single_groups, with_fewer_nodes
 from solvers.law_parts import LawPart
 from solvers.order_search import FoundOrders, search_orders
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
@@ -288,16 +288,17 @@ def find_group_lottery(
         law = _grouped(target_masses, parts, count)
         alone = bool(single_groups(law).all())
         if alone and (effort is EXACT or len(law.targets) <= FEW):
-            lottery = _minimum_norm(law, tolerance, None)
+            lottery = minimum_norm_orders(law, tolerance, None)
             return GroupLottery(*problem, law, lottery, exhaustive=True)
         gap = max(tolerance, effort.tolerance)
-        orders = search_orders(law, gap, effort.limit, effort.every)
+        coarse = with_fewer_nodes(law, effort.every) if effort.every > 1 else law
+        orders = search_orders(law, coarse, gap, effort.limit)
         return GroupLottery(*problem, law, orders, exhaustive=effort is not EXACT)
     best: GroupLottery | None = None
     left = max_iterations
     while True:
         law = _grouped(target_masses, parts, count)
-        lottery = _minimum_norm(law, tolerance, left)
+        lottery = minimum_norm_orders(law, tolerance, left)
         found = GroupLottery(*problem, law, lottery, exhaustive=False)
         if best is None or found.gap < best.gap:
             best = found
@@ -320,8 +321,17 @@ def _grouped(target_masses: FloatArray, parts: Sequence[LawPart], count: int) ->
     return law
 
 
-def _minimum_norm(law: GroupedLaw, tolerance: float, max_iterations: int | None) -> OrderLottery:
-    """Search to the last digit, which takes a factorisation that keeps them."""
+def minimum_norm_orders(
+    law: GroupedLaw, tolerance: float, max_iterations: int | None
+) -> OrderLottery:
+    """Search orders of groups to the last digit, which takes a factorisation that keeps them.
+
+    Parameters
+    ----------
+    law : GroupedLaw
+    tolerance, max_iterations
+        As for `minimum_norm_lottery`.
+    """
     target = law.targets
     return minimum_norm_lottery(
         target,
