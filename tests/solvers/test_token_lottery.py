@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-
-from solvers import grouped_draws
-from solvers.errors import SolverFailure
 from solvers.grouped_draws import GroupedDraws, refined_draws
 from solvers.grouped_independent import GroupedIndependent, refined_independent
 from solvers.groups import TokenGroups
+
+from solvers import grouped_draws
+from solvers.errors import SolverFailure
 from solvers.hitting import prefix_hits, token_hits
 from solvers.lp import solve_lp
 from solvers.prefix import best_prefix
