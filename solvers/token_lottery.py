@@ -204,7 +204,7 @@ class GroupLottery(TokenLottery):
         return select_groups(self.orders, self.weights, self._law, -1)
 
     def _selection_of(self, groups: IntArray) -> GroupSelection:
-        """Selection of some groups: of one alone where that is all that is asked for."""
+        """Give the selection of some groups: of one alone where that is all that is asked for."""
         if "_selection" in vars(self) or not (groups == groups[0]).all():
             return self._selection
         return select_groups(self.orders, self.weights, self._law, int(groups[0]))
