@@ -120,7 +120,7 @@ def verify_batch(
     there, and with ``optimal``, as is any order of tokens. The law of what is emitted is the target
     to 1e-12. On a device without float64 everything that is as long as the vocabulary is computed
     in float32: the law is then the target to 1e-5, and V 6e-8 more for draws that cannot tell
-    smaller masses apart.
+    smaller masses apart; a search may end at another rule that is as good.
 
     Examples
     --------
