@@ -53,6 +53,15 @@ class Rule(IntEnum):
     """The mark coupling."""
 
 
+class Selection(IntEnum):
+    """How a fast optimal verifier selects, given no more than sums over groups of tokens."""
+
+    MARKS = auto()
+    """By the smallest mark."""
+    ORDERS = auto()
+    """By a lottery over orders of groups."""
+
+
 class Value(IntEnum):
     """An acceptance bound or rate in closed form."""
 
@@ -160,3 +169,29 @@ def mark_gap(verifier: Verifier) -> float:
 
     optimal = cast(OptimalVerifier, verifier)
     return max(optimal.tolerance, FAST_GAP) if optimal.effort == "fast" else 0.0
+
+
+_SELECTIONS: dict[type[DraftDistribution], Selection] = {
+    WithReplacement: Selection.MARKS,
+    WithoutReplacement: Selection.ORDERS,
+}
+
+
+def selection_of(verifier: Verifier, draft: DraftDistribution) -> tuple[Selection, float] | None:
+    """Say how a verifier selects from drafts like this one, and to what tolerance; None if not so.
+
+    Examples
+    --------
+    >>> from mdsd import OptimalVerifier, WithReplacement
+    >>> draft = WithReplacement([0.5, 0.5], 2)
+    >>> selection_of(OptimalVerifier(effort="fast"), draft)
+    (<Selection.MARKS: 1>, 1e-09)
+    >>> selection_of(OptimalVerifier(effort="exact"), draft) is None
+    True
+    """
+    if type(verifier) is not OptimalVerifier or verifier.effort != "fast" or draft.num_drafts == 1:
+        return None
+    found = _SELECTIONS.get(type(draft))
+    if found is None or (found is Selection.ORDERS and verifier.max_iterations is not None):
+        return None
+    return found, verifier.tolerance

@@ -14,13 +14,13 @@ from mdsd._random import RandomSource, Uniforms, read_uniforms
 from mdsd._tokens import check_token_ids, read_token_ids, refuse_impossible
 from mdsd._typing import BoolArray, FloatArray, IntArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
-from mdsd.batch._rules import Rule, mark_gap, rule_of
+from mdsd.batch._rules import Rule, mark_gap, rule_of, selection_of
 from mdsd.batch._threads import over_rows, plan_rows
 from mdsd.batch.tensors.spaces import Located, check_device, is_whole, locate_sides
 from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError, InvalidTokenError
 from mdsd.rules.possible import are_distinct, are_positive
-from mdsd.verifiers import OptimalVerifier, Verifier, get_verifier
+from mdsd.verifiers import Verifier, get_verifier
 from mdsd.verifiers.base import accept_index
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def verify_batch(
     there, and with ``optimal``, as is any order of tokens. The law of what is emitted is the target
     to 1e-12. On a device without float64 everything that is as long as the vocabulary is computed
     in float32: the law is then the target to 1e-5, and V 6e-8 more for draws that cannot tell
-    smaller masses apart.
+    smaller masses apart; a search may end at another rule that is as good.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def _verify_on_device(
 
 
 def _method_of(verifier: Verifier, draft: DraftDistribution) -> Method | None:
-    if not isinstance(verifier, OptimalVerifier):
+    if selection_of(verifier, draft) is None:
         return None
     from mdsd.batch.tensors.methods import method_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mdsd._typing import FloatArray, Tensor
+from mdsd.batch._rules import Selection, selection_of
 from mdsd.batch.tensors.buckets import BucketSums, leading
 from mdsd.batch.tensors.selections import Listing, Method, least_scaled
 from mdsd.batch.tensors.spaces import Space
@@ -16,9 +17,9 @@ from mdsd.batch.tensors.sums import (
     select_by_marks,
     select_by_orders,
 )
-from mdsd.drafts import DraftDistribution, WithoutReplacement, WithReplacement
+from mdsd.drafts import DraftDistribution
 from mdsd.rules.arrays import full, namespace, number, places, take
-from mdsd.verifiers import OptimalVerifier, Verifier
+from mdsd.verifiers import Verifier
 from mdsd.verifiers.marks import FAST_GAP
 from solvers.arrivals import SUM_POWERS, latest_time, most_listed
 from solvers.marks import FEWEST_GROUPS
@@ -26,17 +27,14 @@ from solvers.token_lottery import FAST, FEW, minimum_norm_orders
 
 
 def method_of(verifier: Verifier, draft: DraftDistribution) -> Method | None:
-    """Give the selection rule of a fast verifier for drafts like this one, or None if it has none.
-
-    Classes are compared exactly, as in `mdsd.batch._rules`.
-    """
-    if type(verifier) is not OptimalVerifier or verifier.effort != "fast" or draft.num_drafts == 1:
+    """Give the selection rule of a fast verifier for drafts like this one, None if it has none."""
+    found = selection_of(verifier, draft)
+    if found is None:
         return None
-    if type(draft) is WithReplacement:
-        return Marks(max(verifier.tolerance, FAST_GAP))
-    if type(draft) is WithoutReplacement and verifier.max_iterations is None:
-        return Orders(verifier.tolerance, draft.num_drafts)
-    return None
+    selection, tolerance = found
+    if selection is Selection.MARKS:
+        return Marks(max(tolerance, FAST_GAP))
+    return Orders(tolerance, draft.num_drafts)
 
 
 @dataclass(frozen=True)
