@@ -29,7 +29,7 @@ from solvers.arrivals import POWERS, arrival_chances, count_faint, flow_of_faint
 from solvers.group_hits import hits_of_groups, join_group, reach_groups
 from solvers.grouped_law import CERTAIN, DRAWS, INDEPENDENT, GroupedLaw, part_of
 from solvers.hitting import MASS_SCALE
-from solvers.ratio_groups import bucket_of
+from solvers.ratio_groups import bucket_of, place_among
 
 
 @compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
@@ -295,8 +295,8 @@ def group_of_token(
     """Give the group of a token of a part, -1 if it is none; `draw_mass` is that of all draws."""
     first = law.single_starts[part]
     singles = law.singles[first : law.single_starts[part + 1]]
-    place = np.searchsorted(singles, token)
-    if place < len(singles) and singles[place] == token:
+    place = place_among(singles, token)
+    if place >= 0:
         return int(law.firsts[part] + place)
     if law.kinds[part] == CERTAIN or not draw_mass > 0.0:
         return -1
@@ -501,3 +501,30 @@ def selection_probs(orders: NDArray[np.int32], weights: FloatArray, groups: IntA
                 if groups[row, j] == first:
                     probs[row, j] += weights[k] / met
     return probs
+
+
+@compiled(nogil=True)
+def draw_orders(weights: FloatArray, uniforms: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Draw an order for each number, and give what is left of the number: uniform again.
+
+    Parameters
+    ----------
+    weights : ndarray, shape (K,)
+        Probabilities of the orders.
+    uniforms : ndarray, shape (B,)
+        In [0, 1).
+
+    Returns
+    -------
+    tuple of (ndarray of int64, ndarray), shapes (B,) and (B,)
+    """
+    orders, left = np.empty(len(uniforms), dtype=np.int64), np.empty(len(uniforms))
+    total = weights.sum()
+    for row in range(len(uniforms)):
+        goal, reached, place = uniforms[row] * total, 0.0, 0
+        while place < len(weights) - 1 and reached + weights[place] <= goal:
+            reached += weights[place]
+            place += 1
+        orders[row] = place
+        left[row] = min(max((goal - reached) / weights[place], 0.0), 1.0)
+    return orders, left

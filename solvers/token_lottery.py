@@ -24,16 +24,16 @@ from solvers.group_selection import (
     select_groups,
     spread_selection,
 )
-from solvers.grouped_law import GroupedLaw, join_parts, single_groups
+from solvers.grouped_law import GroupedLaw, join_parts, single_groups, with_fewer_nodes
 from solvers.law_parts import LawPart
 from solvers.order_search import FoundOrders, search_orders
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
 from solvers.prefix import cut_values
 
-_FEWEST_GROUPS = 16
+FEWEST_GROUPS = 16
 """Of each part, however many there are."""
 
-_FEW = 32
+FEW = 32
 """So many tokens are searched to the last digit at any effort."""
 
 
@@ -60,6 +60,11 @@ class Effort(NamedTuple):
 
 EXACT = Effort(groups=256, tolerance=5e-5, limit=120, every=1)
 FAST = Effort(groups=48, tolerance=3e-4, limit=80, every=3)
+
+
+def groups_of_each(effort: Effort, parts: int) -> int:
+    """Share the groups among the parts of a law."""
+    return max(effort.groups // parts, FEWEST_GROUPS)
 
 
 class TokenLottery(ABC):
@@ -277,22 +282,23 @@ def find_group_lottery(
     SolverFailure
         If what is certified is less than what is attained.
     """
-    count = max(effort.groups // len(parts), _FEWEST_GROUPS)
+    count = groups_of_each(effort, len(parts))
     problem = target_masses, hits, parts
     if max_iterations is None:
         law = _grouped(target_masses, parts, count)
         alone = bool(single_groups(law).all())
-        if alone and (effort is EXACT or len(law.targets) <= _FEW):
-            lottery = _minimum_norm(law, tolerance, None)
+        if alone and (effort is EXACT or len(law.targets) <= FEW):
+            lottery = minimum_norm_orders(law, tolerance, None)
             return GroupLottery(*problem, law, lottery, exhaustive=True)
         gap = max(tolerance, effort.tolerance)
-        orders = search_orders(law, gap, effort.limit, effort.every)
+        coarse = with_fewer_nodes(law, effort.every) if effort.every > 1 else law
+        orders = search_orders(law, coarse, gap, effort.limit)
         return GroupLottery(*problem, law, orders, exhaustive=effort is not EXACT)
     best: GroupLottery | None = None
     left = max_iterations
     while True:
         law = _grouped(target_masses, parts, count)
-        lottery = _minimum_norm(law, tolerance, left)
+        lottery = minimum_norm_orders(law, tolerance, left)
         found = GroupLottery(*problem, law, lottery, exhaustive=False)
         if best is None or found.gap < best.gap:
             best = found
@@ -315,8 +321,17 @@ def _grouped(target_masses: FloatArray, parts: Sequence[LawPart], count: int) ->
     return law
 
 
-def _minimum_norm(law: GroupedLaw, tolerance: float, max_iterations: int | None) -> OrderLottery:
-    """Search to the last digit, which takes a factorisation that keeps them."""
+def minimum_norm_orders(
+    law: GroupedLaw, tolerance: float, max_iterations: int | None
+) -> OrderLottery:
+    """Search orders of groups to the last digit, which takes a factorisation that keeps them.
+
+    Parameters
+    ----------
+    law : GroupedLaw
+    tolerance, max_iterations
+        As for `minimum_norm_lottery`.
+    """
     target = law.targets
     return minimum_norm_lottery(
         target,

@@ -64,7 +64,7 @@ def _block_sum(row: AnyArray, start: int, count: int) -> float:
 
 
 @compiled(inner=True)
-def _pairwise_sum(row: AnyArray) -> float:
+def pairwise_sum(row: AnyArray) -> float:
     """Sum in float64 in the order of `numpy.sum`, so that masses have the bits of `check_probs`.
 
     Halves are summed each by itself, on a stack of our own: numba's cache cannot hold recursion.
@@ -115,7 +115,7 @@ def survey_rows(
             good += row[i] >= 0.0
             positive += row[i] > 0.0
         positives[r] = positive
-        masses[r] = _pairwise_sum(row) if good == size else math.nan
+        masses[r] = pairwise_sum(row) if good == size else math.nan
 
 
 # --- sums and draws ------------------------------------------------------------------------------

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
-from mdsd.rules.kernels import find_token
+from mdsd.rules.kernels import find_residual
 from solvers._compiled import compiled
-from solvers.marks import optimal_coupling, select_smallest
+from solvers.marks import grouped_coupling, select_smallest
+from solvers.ratio_groups import groups_of_tokens, spread_over_tokens
 
 
 @compiled(nogil=True, error_model="numpy")
 def verify_mark_rows(
+    gap: float,
     target: AnyArray,
     target_masses: FloatArray,
     drafted: AnyArray,
@@ -26,6 +28,8 @@ def verify_mark_rows(
 
     Parameters
     ----------
+    gap : float
+        At which groups of tokens are fine enough; 0 for none.
     target, drafted : ndarray of float64 or float32, shape (B, V)
         Unnormalised rows.
     target_masses, drafted_masses : ndarray, shape (B,)
@@ -44,21 +48,22 @@ def verify_mark_rows(
         for i in range(size):
             p[i] = target[r, i] / target_masses[r]
             q[i] = drafted[r, i] / drafted_masses[r]
-        _, coupling = optimal_coupling(p, q, count)
-        selected, row = coupling.selected, slice(r, r + 1)
-        token = ids[r, select_smallest(coupling, ids[row], uniforms[row])[0]]
-        chance = min(p[token] / selected[token], 1.0) if p[token] > 0.0 else 0.0
+        marks = grouped_coupling(p, q, count, gap)
+        groups = groups_of_tokens(marks.groups, ids[r], p, q).reshape((1, count))
+        place = select_smallest(marks.coupling, groups, uniforms[r : r + 1])[0]
+        token = ids[r, place]
+        selected = q[token] * marks.slopes[groups[0, place]]
+        chance = min(p[token] / selected, 1.0) if p[token] > 0.0 else 0.0
         if uniforms[r, count] < chance:
             tokens[r] = token
         else:
-            # Mass of p above m^, or p where that is 0 throughout.
-            sums = np.cumsum(np.maximum(p - selected, 0.0))
-            sums = sums if sums[-1] > 0.0 else np.cumsum(p)
-            tokens[r] = find_token(sums, uniforms[r, count + 1])
+            spread = spread_over_tokens(marks.groups, marks.slopes, p, q)
+            tokens[r] = find_residual(p, spread, uniforms[r, count + 1])
 
 
 @compiled(nogil=True)
-def mark_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
+def mark_rate(p: FloatArray, q: FloatArray, num_drafts: int, gap: float) -> float:
     """Couple the marks, and add up what thinning leaves of the selected masses."""
-    _, coupling = optimal_coupling(p, q, num_drafts)
-    return float(min(np.minimum(p, coupling.selected).sum(), 1.0))
+    marks = grouped_coupling(p, q, num_drafts, gap)
+    selected = spread_over_tokens(marks.groups, marks.slopes, p, q)
+    return float(min(np.minimum(p, selected).sum(), 1.0))

@@ -7,6 +7,7 @@ not listed here goes through bounds and plans, row by row.
 from __future__ import annotations
 
 from enum import IntEnum, auto
+from typing import cast
 
 from mdsd.drafts import (
     DraftDistribution,
@@ -148,3 +149,14 @@ def _named_rule(verifier: Verifier, draft: DraftDistribution) -> Rule | None:
             return Rule.RRS_STEADY
         return Rule.RRS_SHRINKING if type(draft) is WithoutReplacement else None
     return _BY_VERIFIER.get(kind)
+
+
+def mark_gap(verifier: Verifier) -> float:
+    """Give the gap at which marks are shared by groups of tokens that are fine enough; 0 for none.
+
+    Of the optimal verifier, of whose rule this is.
+    """
+    from mdsd.verifiers.marks import FAST_GAP
+
+    optimal = cast(OptimalVerifier, verifier)
+    return max(optimal.tolerance, FAST_GAP) if optimal.effort == "fast" else 0.0

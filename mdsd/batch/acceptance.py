@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from mdsd._arguments import read_array, shown
 from mdsd._typing import AnyArray, FloatArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
-from mdsd.batch._rules import Rule, rate_of, rule_of
+from mdsd.batch._rules import Rule, mark_gap, rate_of, rule_of
+from mdsd.batch._threads import plan_rows
 from mdsd.batch._values import closed_values, values_of_rows
 from mdsd.batch.tensors.spaces import locate_sides, to_host
 from mdsd.drafts import Draft, DraftKind, read_kind
@@ -92,7 +93,7 @@ def acceptance_rates(
     """
     kind = read_kind(draft)
     num_drafts = kind.check_count(num_drafts)
-    chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier)
+    chosen = verifier if isinstance(verifier, Verifier) else get_verifier(verifier).for_many()
     target, drafted = locate_sides(target_probs, draft_probs)
     sides = target.on_host(), drafted.on_host()
     return target.answer(_rates_on_host(*sides, kind, num_drafts, chosen, to_host(seeds)))
@@ -118,7 +119,8 @@ def _rates_on_host(
     if rule is Rule.MARKS:
         from mdsd.batch._mark_kernels import mark_rate
 
-        return values_of_rows(lambda _, p, q: mark_rate(p, q, num_drafts), target, drafted)
+        gap = mark_gap(verifier)
+        return values_of_rows(lambda _, p, q: mark_rate(p, q, num_drafts, gap), target, drafted)
     if rule is Rule.RRS_SHRINKING:
         return _path_rates(cast(RRSVerifier, verifier), target, drafted, num_drafts, numbers)
     return _rates_of_plans(target, drafted, kind, num_drafts, verifier)
@@ -161,22 +163,31 @@ def _path_rates(
     )
 
 
+def _live_row(target: BatchProbs, drafted: BatchProbs, row: int) -> tuple[FloatArray, FloatArray]:
+    """Give target (L,) and draft probabilities (models, L) of a row on tokens of some side."""
+    # Tokens that no side can produce change nothing but the size.
+    models = len(drafted.rows) // len(target.rows)
+    own = slice(row * models, (row + 1) * models)
+    p = target.rows[row].astype(np.float64) / target.masses[row]
+    q = drafted.rows[own].astype(np.float64) / drafted.masses[own, np.newaxis]
+    live = (p > 0.0) | (q > 0.0).any(axis=0)
+    return p[live], np.ascontiguousarray(q[:, live])
+
+
 def _rates_of_plans(
     target: BatchProbs, drafted: BatchProbs, kind: DraftKind, num_drafts: int, verifier: Verifier
 ) -> FloatArray:
-    models = num_drafts if kind.one_model_each else 1
     values = np.empty(len(target.rows))
-    for row in range(len(values)):
-        if not kind.draft_type.declared:
-            draft = make_draft(kind, drafted, row, num_drafts)
-            values[row] = verifier.plan(target.given[row], draft).acceptance_rate
-            continue
-        own = slice(row * models, (row + 1) * models)
-        p = target.rows[row].astype(np.float64) / target.masses[row]
-        q = drafted.rows[own].astype(np.float64) / drafted.masses[own, np.newaxis]
-        # Tokens that no side can produce change nothing but the size.
-        live = (p > 0.0) | (q > 0.0).any(axis=0)
-        q = q[:, live]
-        draft = kind.make(q if kind.one_model_each else q[0], num_drafts)
-        values[row] = verifier.plan(p[live], draft).acceptance_rate
+
+    def work(start: int, stop: int) -> None:
+        for row in range(start, stop):
+            if not kind.draft_type.declared:
+                draft = make_draft(kind, drafted, row, num_drafts)
+                values[row] = verifier.plan(target.given[row], draft).acceptance_rate
+                continue
+            p, q = _live_row(target, drafted, row)
+            draft = kind.make(q if kind.one_model_each else q[0], num_drafts)
+            values[row] = verifier.plan(p, draft).acceptance_rate
+
+    plan_rows(verifier, work, *target.rows.shape)
     return values

@@ -54,4 +54,4 @@ def step_verification(verifier: str | Verifier | StepVerification) -> StepVerifi
         )
     name = check_name("verifier", verifier, (*verifier_names(), *PATH_VERIFICATIONS))
     kind = PATH_VERIFICATIONS.get(name)
-    return LevelVerification(get_verifier(name)) if kind is None else kind()
+    return LevelVerification(get_verifier(name).for_many()) if kind is None else kind()

@@ -46,6 +46,16 @@ def find_token(sums: FloatArray, uniform: float) -> int:
     return int(min(found, np.searchsorted(sums, sums[-1])))
 
 
+@compiled()
+def find_residual(masses: FloatArray, taken: FloatArray, uniform: float) -> int:
+    """Find the token of what is left of masses, or of the masses where rounding leaves nothing."""
+    sums, total = np.empty(len(masses)), 0.0
+    for i in range(len(masses)):
+        total += max(masses[i] - taken[i], 0.0)
+        sums[i] = total
+    return find_token(sums if total > 0.0 else np.cumsum(masses), uniform)
+
+
 @compiled(error_model="numpy")
 def any_of_tries(chance: float, count: int) -> float:
     """``1 - (1 - x)**n``, without cancellation: `mdsd.rules.sums.any_of`."""

@@ -245,7 +245,7 @@ class _Drafted:
             self._probs[rows],
             draft=self._kind,
             num_drafts=self._num_drafts,
-            verifier=self._settings.verifier(name, self._tolerance),
+            verifier=self._settings.verifier_for_many(name, self._tolerance),
             seeds=self._seeds[rows],
         )
         return found

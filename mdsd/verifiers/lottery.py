@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 
 from mdsd._frozen import frozen
-from mdsd._random import find_tokens
 from mdsd._typing import FloatArray, IntArray
 from mdsd.bounds import find_lottery
 from mdsd.drafts import DraftDistribution
@@ -51,7 +50,6 @@ class LotteryPlan(SelectionPlan):
             target_probs, draft, tolerance=tolerance, max_iterations=max_iterations, fast=fast
         )
         self.weights = frozen(self._lottery.weights)
-        self._weight_sums = frozen(np.cumsum(self.weights))
 
     @cached_property
     def selected(self) -> FloatArray:  # noqa: D102
@@ -72,12 +70,10 @@ class LotteryPlan(SelectionPlan):
         return kept * accept_probs(self.target_probs[tokens], selected)
 
     def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        from solvers.group_selection import select_drafts
+        from solvers.group_selection import draw_orders, select_drafts
 
-        places = find_tokens(self._weight_sums, uniforms[:, 0])
-        # What is left of the number, once it has said which order, is uniform again.
-        sums, wanted = self._weight_sums, uniforms[:, 0] * self._weight_sums[-1]
-        inside = (wanted - (sums[places] - self.weights[places])) / self.weights[places]
+        # What is left of the number, once it has said which order, says which draft.
+        places, inside = draw_orders(self.weights, np.ascontiguousarray(uniforms[:, 0]))
         groups = self._lottery.groups_of(ids.ravel()).reshape(ids.shape)
         selected = select_drafts(self._lottery.orders, places, groups, inside)
         return np.asarray(ids[np.arange(len(ids)), selected])

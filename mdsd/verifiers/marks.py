@@ -12,16 +12,13 @@ from mdsd.drafts import WithReplacement
 from mdsd.rules.accepting import accept_probs
 from mdsd.verifiers.base import SelectionPlan
 from solvers.marks import (
-    GroupedMarks,
-    MarkCoupling,
     grouped_coupling,
-    optimal_coupling,
     select_smallest,
     smallest_mark_probs,
 )
 from solvers.ratio_groups import groups_of_tokens, spread_over_tokens
 
-_FAST_GAP = 1e-3
+FAST_GAP = 1e-3
 """Gap at which groups of tokens are fine enough."""
 
 
@@ -49,54 +46,37 @@ class MarkPlan(SelectionPlan):
     ) -> None:
         super().__init__(target_probs, draft)
         self._draft_probs = draft.draft_probs
-        self._grouped: GroupedMarks | None = None
-        self._coupling: MarkCoupling
-        if fast:
-            self._grouped = grouped_coupling(
-                target_probs, draft.draft_probs, draft.num_drafts, max(tolerance, _FAST_GAP)
-            )
-            self._upper, self._coupling = self._grouped.upper, self._grouped.coupling
-        else:
-            self._upper, self._coupling = optimal_coupling(
-                target_probs, draft.draft_probs, draft.num_drafts
-            )
-        for array in self._coupling:
-            frozen(array)
+        gap = max(tolerance, FAST_GAP) if fast else 0.0
+        self._marks = grouped_coupling(target_probs, self._draft_probs, draft.num_drafts, gap)
 
     @cached_property
     def selected(self) -> FloatArray:  # noqa: D102
-        if self._grouped is None:
-            return self._coupling.selected
         sides = self.target_probs, self._draft_probs
-        return frozen(spread_over_tokens(self._grouped.groups, self._grouped.slopes, *sides))
+        return frozen(spread_over_tokens(self._marks.groups, self._marks.slopes, *sides))
 
     @property
     def upper(self) -> float:  # noqa: D102
-        return self._upper
+        return self._marks.upper
 
     @property
     def num_uniforms(self) -> int:  # noqa: D102
         return self.draft.num_drafts + 2
 
     def selected_of(self, tokens: IntArray) -> FloatArray:  # noqa: D102
-        if self._grouped is None:
-            return np.asarray(self._coupling.selected[tokens])
-        return np.asarray(self._draft_probs[tokens] * self._grouped.slopes[self._of(tokens)])
+        slopes = self._marks.slopes[self._groups_of(tokens)]
+        return np.asarray(self._draft_probs[tokens] * slopes)
 
     def _chances_of(self, tokens: IntArray) -> FloatArray:
         return accept_probs(self.target_probs[tokens], self.selected_of(tokens))
 
-    def _of(self, tokens: IntArray) -> IntArray:
-        """Give what the coupling knows tokens as: their groups, or themselves."""
-        if self._grouped is None:
-            return tokens
-        sides = self.target_probs, self._draft_probs
-        return groups_of_tokens(self._grouped.groups, tokens, *sides)
+    def _groups_of(self, tokens: IntArray) -> IntArray:
+        groups = self._marks.groups
+        found = groups_of_tokens(groups, tokens.ravel(), self.target_probs, self._draft_probs)
+        return found.reshape(tokens.shape)
 
     def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        known = self._of(ids.ravel()).reshape(ids.shape)
-        places = select_smallest(self._coupling, known, uniforms)
+        places = select_smallest(self._marks.coupling, self._groups_of(ids), uniforms)
         return np.asarray(ids[np.arange(len(ids)), places])
 
     def _selection_probs(self, ids: IntArray) -> FloatArray:
-        return smallest_mark_probs(self._coupling, self._of(ids.ravel()).reshape(ids.shape))
+        return smallest_mark_probs(self._marks.coupling, self._groups_of(ids))

@@ -72,7 +72,9 @@ class OptimalVerifier(Verifier):
         self.effort = check_name("effort", effort, EFFORTS)
 
     def for_many(self) -> OptimalVerifier:  # noqa: D102
-        return type(self)(effort="fast")
+        return type(self)(
+            tolerance=self.tolerance, max_iterations=self.max_iterations, effort="fast"
+        )
 
     def _num_uniforms(self, draft: DraftDistribution) -> int:
         closed = _closed_form(draft)

@@ -419,7 +419,7 @@ def _verifier(name: str, vocab_size: int) -> Verifier:
     taken = signature(type(get_verifier(name))).parameters
     if "tolerance" not in taken:
         return get_verifier(name)
-    return get_verifier(name, tolerance=search_tolerance(vocab_size))
+    return get_verifier(name, tolerance=search_tolerance(vocab_size)).for_many()
 
 
 def accepted_by_rank(plan: Plan, draft_token_ids: IntArray) -> FloatArray:
