@@ -37,8 +37,8 @@ EFFORTS = {"exact": EXACT, "fast": FAST, "coarse": COARSE, "rough": ROUGH}
 @pytest.fixture(autouse=True)
 def few_groups(monkeypatch):
     """Let the smallest vocabularies have groups that are shared."""
-    monkeypatch.setattr(token_lottery, "_FEWEST_GROUPS", 2)
-    monkeypatch.setattr(token_lottery, "_FEW", 2)
+    monkeypatch.setattr(token_lottery, "FEWEST_GROUPS", 2)
+    monkeypatch.setattr(token_lottery, "FEW", 2)
 
 
 @dataclass(frozen=True, eq=False)
