@@ -5,8 +5,8 @@ first n to ring are drawn. Of a group of small tokens only the power sums of the
 they give the chance that so many of them have arrived by any time.
 
 From each group that has been met the token selected is any of those drawn, with equal chances. A
-token of rate q is then selected with a mass m(q) whose ratio m(q) / q falls with q: for two tokens
-of a group, exchange their clocks. So the ratio of the heaviest token serves for all of its group.
+token of rate q is then selected with a mass m(q) whose ratio m(q) / q falls with q, as
+`solvers.group_selection` shows. So the ratio of the heaviest token serves for all of its group.
 """
 
 from __future__ import annotations

@@ -5,6 +5,15 @@ equal chances. Of independent draws a token is then selected in proportion to it
 without replacement it is not quite; but the ratio of the mass it is selected with to its rate falls
 with the rate, so the heaviest token of a group has the least. If the others are kept as rarely as
 to have that ratio, too, what is selected is in proportion to the rates.
+
+Notes
+-----
+Why the ratio falls: give two tokens of a group the rates a > b, and fix all other clocks, of which
+the (n - 1)-th rings at s. Let each be selected with chance w2 if both are drawn, and w1 if it is
+alone; one more of the others is drawn then, so ``w1 <= 2 w2``. By how much the ratio of the first
+is less than that of the second is linear in w1, and least for ``w1 = 2 w2``; then it has the sign
+of ``h(a) - h(b)`` with ``h(q) = q/2 + q / (exp(q s) - 1) = q/2 coth(q s / 2)``, which grows with q.
+docs/theory.md has every step.
 """
 
 from __future__ import annotations

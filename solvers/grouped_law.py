@@ -143,12 +143,14 @@ def law_of_draws(
 ) -> GroupedLaw:
     """Make a law of what `tabulate_draws` or `tabulate_sums` of `solvers.arrivals` has found."""
     rates = tables.heads + tables.powers[:, 1] / tables.latest
+    with np.errstate(over="ignore"):  # of a heavy token beside others with next to no mass
+        likely = rates * (num_draws * tables.latest / latest_time(num_draws))
     return _one_part(
         DRAWS,
         num_draws,
         groups,
         targets,
-        rates * (num_draws * tables.latest / latest_time(num_draws)),
+        likely,
         tables.heads,
         tables.powers,
         tables.latest,

@@ -156,13 +156,21 @@ class TestFewerNodes:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_single_groups_hold_one_token(name):
-    """All that do are known, but for independent draws, where those by ratio tell nothing."""
+    """Or one, and others that are nothing beside it."""
     for case in instances(name):
-        sizes = np.bincount(case.groups[case.groups >= 0], minlength=case.size)
-        single = single_groups(case.law)
-        assert (sizes[single] == 1).all()
-        independent = case.law.kinds[part_of(np.arange(case.size), case.law)] == INDEPENDENT
-        np.testing.assert_array_equal(single[~independent], sizes[~independent] == 1)
+        groups, single = case.groups, single_groups(case.law)
+        for part, first, stop in zip(
+            case.parts, case.law.firsts, case.law.firsts[1:], strict=False
+        ):
+            for g in range(first, stop):
+                tokens = np.flatnonzero(groups == g) - part.offset
+                if part.kind == INDEPENDENT:
+                    assert not single[g] or len(tokens) == 1
+                elif part.kind == DRAWS:
+                    masses = np.sort(part.probs[0, tokens])
+                    assert single[g] == (masses[:-1].sum() <= 1e-16 * masses[-1])
+                else:
+                    assert single[g]
 
 
 def test_independent_draws_share_groups():
