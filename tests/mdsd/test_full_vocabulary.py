@@ -55,8 +55,8 @@ def test_bounds_and_verifiers(laws, name):
     assert tried >= 1
 
 
-GAPS = {"without_replacement": 1e-4, "independent": 5e-3}
-FAST_GAPS = {"without_replacement": 1e-3, "independent": 1e-2}
+GAPS = {"without_replacement": 2e-5, "independent": 1e-3}
+FAST_GAPS = {"without_replacement": 3e-4, "independent": 5e-3}
 
 
 @pytest.mark.parametrize("name", GAPS)
