@@ -74,7 +74,9 @@ def selected_independent(plan, laws, groups):
         for j in range(len(laws)):
             others = [k for k in range(len(laws)) if k != j]
             for inside in itertools.product([False, True], repeat=len(others)):
-                terms = [in_group[k] if own else behind[k] for k, own in zip(others, inside)]
+                terms = [
+                    in_group[k] if own else behind[k] for k, own in zip(others, inside, strict=True)
+                ]
                 chances[j] += weight * np.prod(terms, axis=0) / (1 + sum(inside))
     return (laws * chances[:, groups]).sum(axis=0)
 
@@ -95,9 +97,7 @@ def selected_draws(plan, q, groups):
         own, own_slope = symmetric(*powers)
         behind, behind_slope = np.zeros_like(own), np.zeros_like(own)
         for order, weight in weighted_orders(plan):
-            sums = [
-                np.append(x[order][::-1].cumsum()[::-1][1:], 0.0) for x in powers
-            ]
+            sums = [np.append(x[order][::-1].cumsum()[::-1][1:], 0.0) for x in powers]
             found, slopes = symmetric(*sums)
             behind[:, order] += weight * found
             behind_slope[:, order] += weight * slopes
@@ -110,7 +110,9 @@ def selected_draws(plan, q, groups):
         for h in range(n):
             rest, rest_slope = behind[n - 1 - h][groups], behind_slope[n - 1 - h][groups]
             total += y * others[h] * rest / (h + 1)
-            slope += y * (q * others[h] * rest + slopes[h] * rest + others[h] * rest_slope) / (h + 1)
+            slope += (
+                y * (q * others[h] * rest + slopes[h] * rest + others[h] * rest_slope) / (h + 1)
+            )
         masses += step * t * np.exp(-t) * (total - slope)
     return masses
 

@@ -398,9 +398,7 @@ def test_nothing_in_common(name, effort):
 def test_thousands_of_tokens_in_a_few_groups(name, kind):
     rng = np.random.default_rng(0)
     target, *vectors = (random_probs(rng, 3000, kind) for _ in range(4))
-    draft = (
-        WithoutReplacement(vectors[0], 3) if name == SIDES[0] else IndependentDrafts(vectors)
-    )
+    draft = WithoutReplacement(vectors[0], 3) if name == SIDES[0] else IndependentDrafts(vectors)
     plan = mdsd.OptimalVerifier().plan(target, draft)
     assert shares(plan)
     missing = 1.0 - plan.selected.sum()

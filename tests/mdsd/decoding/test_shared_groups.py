@@ -46,9 +46,7 @@ TARGET, DRAFT_MODEL = RareModel(1, SIZE), RareModel(2, SIZE)
 
 
 def law_and_expected(verification, draft, tree):
-    found = sequence_law(
-        TARGET, DRAFT_MODEL, [0], 2, draft=draft, tree=tree, verifier=verification
-    )
+    found = sequence_law(TARGET, DRAFT_MODEL, [0], 2, draft=draft, tree=tree, verifier=verification)
     return found, plain_law(TARGET.probs, [0], 2)
 
 
@@ -82,7 +80,9 @@ def first_token_error(verification, seed=0):
     found, known = np.zeros(len(q)), {}
     for ids, prob in law.tuples():
         tree = DraftedTree(TreeShape([-1, 0, 0]), np.array([0, *ids]), (law, None, None), rows)
-        for chance, outcome in branches(lambda choices, tree=tree: verification(tree, choices), known):
+        for chance, outcome in branches(
+            lambda choices, tree=tree: verification(tree, choices), known
+        ):
             first = tree.token_ids[outcome.path[0]] if outcome.path else outcome.token_id
             found[first] += prob * chance
     return np.abs(found - rows[0]).max()
