@@ -346,7 +346,6 @@ class GroupedMarks(NamedTuple):
     lower: float
 
 
-@compiled(nogil=True, error_model="numpy")
 def grouped_coupling(
     p: FloatArray, q: FloatArray, num_draws: int, tolerance: float
 ) -> GroupedMarks:
@@ -380,7 +379,6 @@ def grouped_coupling(
     return couple_buckets(sums, num_draws, tolerance)
 
 
-@compiled(nogil=True, error_model="numpy")
 def couple_tokens(p: FloatArray, q: FloatArray, num_draws: int) -> GroupedMarks:
     """Give each of a few tokens, which are all that can be drawn, marks of its own.
 
@@ -397,7 +395,6 @@ def couple_tokens(p: FloatArray, q: FloatArray, num_draws: int) -> GroupedMarks:
     return GroupedMarks(groups, coupling, coupling.selected / q, upper, lower)
 
 
-@compiled(nogil=True, error_model="numpy")
 def couple_buckets(sums: FloatArray, num_draws: int, tolerance: float) -> GroupedMarks:
     """Spread the marks over groups of buckets of which only the sums of p and q are known.
 
@@ -411,11 +408,10 @@ def couple_buckets(sums: FloatArray, num_draws: int, tolerance: float) -> Groupe
     most = FEWEST_GROUPS
     while True:
         table, count = join_buckets(sums, most, 0, float(num_draws))
-        target_sums, draw_sums = np.zeros(count), np.zeros(count)
-        for key in range(len(table)):
-            if table[key] >= 0:
-                target_sums[table[key]] += sums[key, 0]
-                draw_sums[table[key]] += sums[key, 1]
+        filled = table >= 0
+        by_group: FloatArray = np.zeros((count, 2))
+        np.add.at(by_group, table[filled], sums[filled])
+        target_sums, draw_sums = np.ascontiguousarray(by_group.T)
         upper, coupling = optimal_coupling(target_sums, draw_sums, num_draws)
         slopes = coupling.selected / draw_sums
         lower = sure_overlap(sums, table, slopes)

@@ -117,7 +117,7 @@ def _rates_on_host(
     if rate is not None:
         return closed_values(rate, target, drafted, num_drafts)
     if rule is Rule.MARKS:
-        from mdsd.batch._mark_kernels import mark_rate
+        from mdsd.batch._mark_rows import mark_rate
 
         gap = mark_gap(verifier)
         return values_of_rows(lambda _, p, q: mark_rate(p, q, num_drafts, gap), target, drafted)

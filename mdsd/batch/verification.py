@@ -364,7 +364,7 @@ def _run(
 
 def _kernel(rule: Rule, verifier: Verifier) -> Callable[..., None]:
     if rule is Rule.MARKS:
-        from mdsd.batch._mark_kernels import verify_mark_rows
+        from mdsd.batch._mark_rows import verify_mark_rows
 
         return partial(verify_mark_rows, mark_gap(verifier))
     from mdsd.batch._kernels import verify_rows
