@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from solvers._compiled import compiled
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.arrivals import POWERS, DrawTables, latest_time, tabulate_draws
-from solvers.ratio_groups import RatioGroups, bucket_of, group_by_ratio, groups_alone
+from solvers.ratio_groups import RatioGroups, bucket_of, group_with_sums, groups_alone
 
 CERTAIN, INDEPENDENT, DRAWS = 0, 1, 2
 
@@ -169,9 +169,13 @@ def group_independent(
 ) -> GroupedLaw:
     """Group the tokens of one draw from each of n laws, (n, V), or of n from one, (1, V)."""
     rows = len(probs)
-    sums, scale = probs.sum(axis=0), 1.0 / rows
-    groups = group_by_ratio(target_masses, sums, scale, num_singles, num_buckets, float(num_draws))
-    targets, masses = _sum_groups(target_masses, probs, sums, num_draws, *groups)
+    sums = probs[0] if rows == 1 else probs.sum(axis=0)
+    groups, targets, drawn = group_with_sums(
+        target_masses, sums, 1.0 / rows, num_singles, num_buckets, float(num_draws)
+    )
+    masses = np.repeat(drawn[:, np.newaxis], num_draws, axis=1)
+    if rows > 1:
+        masses = _sum_groups(target_masses, probs, sums, *groups)
     return _one_part(
         INDEPENDENT,
         num_draws,
@@ -192,14 +196,13 @@ def _sum_groups(
     target_masses: FloatArray,
     probs: FloatArray,
     sums: FloatArray,
-    num_draws: int,
     singles: IntArray,
     table: NDArray[np.int32],
     scale: float,
     count: int,
-) -> tuple[FloatArray, FloatArray]:
-    """Sum target masses (G,) and those of each draw (G, n) over groups."""
-    targets, masses = np.zeros(count), np.zeros((count, num_draws))
+) -> FloatArray:
+    """Sum the masses of each draw over groups, (G, n)."""
+    masses = np.zeros((count, len(probs)))
     place, following = 0, singles[0] if len(singles) else -1
     for i in range(len(sums)):
         if sums[i] > 0.0:
@@ -209,10 +212,9 @@ def _sum_groups(
                 following = singles[place] if place < len(singles) else -1
             else:
                 group = table[bucket_of(target_masses[i], sums[i] * scale)]
-            targets[group] += target_masses[i]
-            for j in range(num_draws):
-                masses[group, j] += probs[j % len(probs), i]
-    return targets, masses
+            for j in range(len(probs)):
+                masses[group, j] += probs[j, i]
+    return masses
 
 
 def group_certain(target_masses: FloatArray, tokens: IntArray) -> GroupedLaw:

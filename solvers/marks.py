@@ -25,6 +25,7 @@ from solvers.ratio_groups import (
     groups_alone,
     join_buckets,
     sum_buckets,
+    sums_of_groups,
     sure_overlap,
 )
 
@@ -408,10 +409,7 @@ def couple_buckets(sums: FloatArray, num_draws: int, tolerance: float) -> Groupe
     most = FEWEST_GROUPS
     while True:
         table, count = join_buckets(sums, most, 0, float(num_draws))
-        filled = table >= 0
-        by_group: FloatArray = np.zeros((count, 2))
-        np.add.at(by_group, table[filled], sums[filled])
-        target_sums, draw_sums = np.ascontiguousarray(by_group.T)
+        target_sums, draw_sums = sums_of_groups(sums, table, count)
         upper, coupling = optimal_coupling(target_sums, draw_sums, num_draws)
         slopes = coupling.selected / draw_sums
         lower = sure_overlap(sums, table, slopes)

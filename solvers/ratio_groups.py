@@ -257,9 +257,21 @@ def group_by_ratio(
     RatioGroups
         Every token alone where there are at most ``num_singles + num_buckets``.
     """
+    return group_with_sums(target_masses, draw_masses, scale, num_singles, num_buckets, cap)[0]
+
+
+def group_with_sums(
+    target_masses: FloatArray,
+    draw_masses: FloatArray,
+    scale: float,
+    num_singles: int,
+    num_buckets: int,
+    cap: float,
+) -> tuple[RatioGroups, FloatArray, FloatArray]:
+    """Do as `group_by_ratio`, and sum both masses, (G,) and (G,), over the groups."""
     few = alone(draw_masses, num_singles + num_buckets)
     if len(few):
-        return groups_alone(few, scale)
+        return groups_alone(few, scale), target_masses[few], draw_masses[few]
     sums, heavy = sum_buckets(target_masses, draw_masses, scale, HEAVY)
     singles = choose_singles(heavy, target_masses, draw_masses, scale, num_singles, np.inf)
     others = np.setdiff1d(heavy, singles, assume_unique=True)
@@ -268,7 +280,22 @@ def group_by_ratio(
     np.add.at(sums[:, 0], keys, own)
     np.add.at(sums[:, 1], keys, drawn)
     table, size = join_buckets(sums, num_buckets, len(singles), cap)
-    return RatioGroups(singles, table, scale, size)
+    target_sums, draw_sums = sums_of_groups(sums, table, size)
+    draw_sums /= scale
+    target_sums[: len(singles)] = target_masses[singles]
+    draw_sums[: len(singles)] = draw_masses[singles]
+    return RatioGroups(singles, table, scale, size), target_sums, draw_sums
+
+
+def sums_of_groups(
+    sums: FloatArray, table: NDArray[np.int32], size: int
+) -> tuple[FloatArray, FloatArray]:
+    """Sum what buckets hold of both masses, (buckets, 2), over the groups of a table."""
+    filled = table >= 0
+    groups = table[filled]
+    target_sums = np.bincount(groups, weights=sums[filled, 0], minlength=size)
+    draw_sums = np.bincount(groups, weights=sums[filled, 1], minlength=size)
+    return np.asarray(target_sums, dtype=np.float64), np.asarray(draw_sums, dtype=np.float64)
 
 
 @compiled(nogil=True, error_model="numpy")
