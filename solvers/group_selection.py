@@ -41,9 +41,10 @@ def _add_around(
     times: FloatArray,
     weights: FloatArray,
     counts: FloatArray,
+    wanted: int,
     around: FloatArray,
 ) -> None:
-    """Add, for each group, what one order has to do with the tokens inside.
+    """Add, for each group or the one wanted, what one order has to do with the tokens inside.
 
     ``around[0, g, j]`` collects at each node its weight times ``counting[g]`` times the chance that
     nothing ahead of the group and j tokens behind it have arrived, and ``around[1, g, j]`` the same
@@ -55,12 +56,14 @@ def _add_around(
     behind[0] = 1.0
     for k in range(size - 1, -1, -1):
         g = order[k]
-        if counting[g] > 0.0:
+        if wanted < 0 or g == wanted:
             for j in range(num_draws):
                 for m in range(width):
                     reached = counting[g] * reach[k, m] * behind[j, m]
                     around[0, g, j, m] += reached
                     around[1, g, j, m] += ahead[k] * reached
+        if g == wanted:
+            return
         join_group(behind, counts, g, powers[g, 1] == 0.0)
 
 
@@ -178,7 +181,7 @@ class GroupSelection(NamedTuple):
 
 @compiled(nogil=True)
 def select_groups(
-    orders: NDArray[np.int32], weights: FloatArray, law: GroupedLaw
+    orders: NDArray[np.int32], weights: FloatArray, law: GroupedLaw, wanted: int
 ) -> GroupSelection:
     """Say what a lottery over orders of the groups selects.
 
@@ -188,6 +191,8 @@ def select_groups(
     weights : ndarray, shape (K,)
     law : GroupedLaw
         With all its nodes.
+    wanted : int
+        The one group that is asked about, or -1 for all: of others nothing is said then.
     """
     count = len(law.kinds)
     share_starts = np.zeros(count + 1, dtype=np.int64)
@@ -212,6 +217,8 @@ def select_groups(
                 counting[order[place]] *= missed[place]
         for c in range(count):
             first, stop = law.firsts[c], law.firsts[c + 1]
+            if wanted >= 0 and not first <= wanted < stop:
+                continue
             place = first
             for at in range(total):
                 if part[at] == c:
@@ -237,12 +244,15 @@ def select_groups(
                     law.times[nodes],
                     law.node_weights[nodes],
                     numbers.reshape(whole),
+                    wanted - first if wanted >= 0 else -1,
                     around[around_starts[c] : around_starts[c + 1]].reshape((2, *whole)),
                 )
     selection = GroupSelection(share_starts, shares, around_starts, around)
     for c in range(count):
         if law.kinds[c] == DRAWS:
             for g in range(law.firsts[c], law.firsts[c + 1]):
+                if wanted >= 0 and g != wanted:
+                    continue
                 found = mass_of_draw(law, selection, c, g, law.heads[g], law.powers[g])
                 shares[share_starts[c] + g - law.firsts[c]] = found / law.heads[g]
     return selection

@@ -201,7 +201,13 @@ class GroupLottery(TokenLottery):
 
     @cached_property
     def _selection(self) -> GroupSelection:
-        return select_groups(self.orders, self.weights, self._law)
+        return select_groups(self.orders, self.weights, self._law, -1)
+
+    def _selection_of(self, groups: IntArray) -> GroupSelection:
+        """Give the selection of some groups: of one alone where that is all that is asked for."""
+        if "_selection" in vars(self) or not (groups == groups[0]).all():
+            return self._selection
+        return select_groups(self.orders, self.weights, self._law, int(groups[0]))
 
     def _own(self, part: LawPart) -> FloatArray:
         """Target masses of the tokens of a part."""
@@ -218,9 +224,10 @@ class GroupLottery(TokenLottery):
         """Give `selected` at each token, and the chance that it is kept when it is selected."""
         groups = self.groups_of(tokens)
         kept, chances = np.zeros(len(tokens)), np.ones(len(tokens))
+        selection = self._selection_of(groups)
         for place, part in enumerate(self._parts):
             found = tokens, groups, part.probs, kept, chances
-            find_masses(self._law, self._selection, place, *found)
+            find_masses(self._law, selection, place, *found)
         return kept, chances
 
     @cached_property

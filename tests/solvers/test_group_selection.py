@@ -68,7 +68,7 @@ class TestAgainstEnumeration:
         for seed, case in enumerate(instances(name)):
             orders, weights = random_lottery(np.random.default_rng(seed), case.size)
             expected = exact_laws.selection(case.exact, case.groups, orders, weights)
-            kept, chances = masses_of(case, select_groups(orders, weights, case.law))
+            kept, chances = masses_of(case, select_groups(orders, weights, case.law, -1))
             assert ((chances >= 0.0) & (chances <= 1.0)).all()
             found = before_keeping(kept, chances)
             np.testing.assert_allclose(found, expected, rtol=0, atol=accuracy(name))
@@ -76,14 +76,14 @@ class TestAgainstEnumeration:
     def test_what_is_kept_is_known_for_all_tokens_at_once(self, name):
         for seed, case in enumerate(instances(name)):
             orders, weights = random_lottery(np.random.default_rng(seed), case.size)
-            selection = select_groups(orders, weights, case.law)
+            selection = select_groups(orders, weights, case.law, -1)
             assert spread(case, selection).tolist() == masses_of(case, selection)[0].tolist()
 
     def test_of_one_draft_of_each_group_it_is_the_gain_of_a_prefix(self, name):
         """Tokens that stand alone are selected as the hits of the prefixes say."""
         case = instances(name)[2]
         order = np.random.default_rng(0).permutation(case.size)
-        selection = select_groups(order[np.newaxis].astype(np.int32), np.ones(1), case.law)
+        selection = select_groups(order[np.newaxis].astype(np.int32), np.ones(1), case.law, -1)
         gains = np.diff(hits_of_groups(order, case.law)[0])
         kept, chances = masses_of(case, selection)
         groups = case.groups
@@ -101,7 +101,7 @@ def test_the_enumeration_tells_lotteries_apart(name, wrong):
     order = rng.permutation(case.size).astype(np.int32)
     orders = np.array([order, order[::-1]])
     weights = np.array([0.3, 0.7])
-    kept, chances = masses_of(case, select_groups(orders, weights, case.law))
+    kept, chances = masses_of(case, select_groups(orders, weights, case.law, -1))
     groups = case.groups
     if wrong == "fixed order":
         # In each group the first token that was drafted, instead of any.
@@ -209,7 +209,7 @@ class TestGroupsOfManyTokens:
         orders, weights = random_lottery(np.random.default_rng(1), case.size)
         return (
             case,
-            select_groups(orders, weights, case.law),
+            select_groups(orders, weights, case.law, -1),
             selected_by_formula(case, orders, weights),
         )
 
@@ -259,7 +259,7 @@ def test_groups_of_many_tokens_lose_something():
     """Otherwise nothing above would need the chance to be kept."""
     case = many("late-n3")
     orders, weights = random_lottery(np.random.default_rng(1), case.size)
-    _, chances = masses_of(case, select_groups(orders, weights, case.law))
+    _, chances = masses_of(case, select_groups(orders, weights, case.law, -1))
     assert chances.min() < 1.0 - 1e-4
 
 
@@ -422,7 +422,7 @@ def test_selection_is_nearly_a_law_in_large_vocabularies(kind, n, size):
         part = independent_draws(masses[:n], n)
     case = grouped(masses[n], [part], 40, 40)
     orders, weights = random_lottery(rng, case.size)
-    found = spread(case, select_groups(orders, weights, case.law))
+    found = spread(case, select_groups(orders, weights, case.law, -1))
     assert (found >= 0.0).all()
     if kind == "draws":
         assert 1.0 - 1e-3 < found.sum() < 1.0 - 1e-9
@@ -434,7 +434,7 @@ def test_nothing_is_modified():
     case = many("2-heavy-n2")
     orders, weights = random_lottery(np.random.default_rng(1), case.size)
     before = [np.copy(field) for field in case.law], orders.copy(), weights.copy()
-    selection = select_groups(orders, weights, case.law)
+    selection = select_groups(orders, weights, case.law, -1)
     shares = selection.shares.copy()
     masses_of(case, selection)
     spread(case, selection)

@@ -159,7 +159,7 @@ def select_by_lottery(
         The row is filled in.
     """
     count, own = rows.draft_keys.shape[1], found.own[r]
-    selection = select_groups(orders, weights, law)
+    selection = select_groups(orders, weights, law, -1)
     ratios = selection.shares * MASS_SCALE
     own[:] = -1.0
     own[law.singles] = ratios[: len(law.singles)]
