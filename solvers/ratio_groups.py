@@ -278,7 +278,7 @@ def group_with_sums(
     own, drawn = target_masses[others], draw_masses[others] * scale
     keys = buckets_of(own, drawn)
     np.add.at(sums[:, 0], keys, own)
-    np.add.at(sums[:, 1], keys, drawn)
+    np.add.at(sums[:, 1], keys, np.maximum(drawn, _LEAST))
     table, size = join_buckets(sums, num_buckets, len(singles), cap)
     target_sums, draw_sums = sums_of_groups(sums, table, size)
     draw_sums /= scale
