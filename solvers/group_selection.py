@@ -431,7 +431,8 @@ def find_masses(
         else:
             rate = probs[0, token] * MASS_SCALE
             kept[k] = rate * shares[own]
-            if rate < law.heads[group]:
+            # A token alone may seem to be lighter than itself, by rounding.
+            if law.powers[group, 1] > 0.0 and rate < law.heads[group]:
                 others = _without(law, part, group, rate)
                 found = mass_of_draw(law, selection, part, group, rate, others)
                 # Not more, up to rounding.
