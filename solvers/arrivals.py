@@ -158,7 +158,11 @@ def _survey(
                 key = bucket_of(p, q * scale)
                 square = x * x
                 rows[key, 0] += p
-                rows[key, 1] += x
+                # Compensated: the law rests on these, and a bucket may hold all tokens.
+                added = x - rows[key, 7]
+                total = rows[key, 1] + added
+                rows[key, 7] = (total - rows[key, 1]) - added
+                rows[key, 1] = total
                 rows[key, 2] += square
                 rows[key, 3] += square * x
                 rows[key, 4] += square * square

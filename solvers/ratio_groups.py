@@ -185,7 +185,7 @@ def sum_buckets(
     target_masses: FloatArray, draw_masses: FloatArray, scale: float, least: float
 ) -> tuple[FloatArray, IntArray]:
     """Sum both masses of the tokens in each bucket, (buckets, 2); list those from `least` on."""
-    sums = np.zeros((NUM_BUCKETS, 2))
+    sums = np.zeros((NUM_BUCKETS, 4))
     heavy, count = np.empty(64, dtype=np.int64), 0
     for i in range(len(target_masses)):
         if draw_masses[i] > 0.0:
@@ -197,8 +197,12 @@ def sum_buckets(
             else:
                 key = bucket_of(p, q)
                 sums[key, 0] += p
-                sums[key, 1] += max(q, _LEAST)
-    return sums, heavy[:count]
+                # Compensated: the law rests on these, and a bucket may hold all tokens.
+                added = max(q, _LEAST) - sums[key, 2]
+                total = sums[key, 1] + added
+                sums[key, 2] = (total - sums[key, 1]) - added
+                sums[key, 1] = total
+    return sums[:, :2].copy(), heavy[:count]
 
 
 @compiled(nogil=True)
