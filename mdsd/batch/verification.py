@@ -99,18 +99,18 @@ def verify_batch(
     Notes
     -----
     All rows are checked before any of them is verified. ``single``, ``rrs``, ``kseq``, ``naive``,
-    ``naive_tree``, ``greedy``, ``spechub``, and ``optimal`` for drafts with replacement, greedy,
-    SpecHub and top-k drafts run in compiled code on all cores, without a copy of the probabilities
-    if they are C-ordered float64 or float32. What is left goes through plans row by row, in the
-    time that takes: ``optimal`` for other laws, ``rrs`` for several independent drafts, verifiers
-    and drafts of other packages, and rows (about one in a million) that rounding could decide
-    either way.
+    ``naive_tree``, ``greedy``, ``spechub``, and ``optimal`` for greedy, SpecHub and top-k drafts
+    run in compiled code on all cores, without a copy of the probabilities if they are C-ordered
+    float64 or float32. ``optimal`` runs on all cores for every other law, too, a plan for each row
+    where drafts are not with replacement; the name stands for ``effort="fast"`` here. What is left
+    goes through plans row by row, in the time that takes: ``rrs`` for several independent drafts,
+    verifiers and drafts of other packages, and rows (about one in a million) that rounding could
+    decide either way.
 
     Tensors on the host, such as those of torch, are read in place. On any other device, the rules
     of ``single``, ``rrs``, ``kseq``, ``spechub``, ``greedy``, ``naive`` and ``naive_tree`` run
     there for built-in drafts of one model (pairs of SpecHub whose hub is a near tie do not). So
-    does a fast ``optimal``, which its name stands for there, for greedy drafts and those with and
-    without replacement: the passes over the vocabulary are made on the device, what the host needs
+    does a fast ``optimal``, for greedy drafts and those with and without replacement: the passes over the vocabulary are made on the device, what the host needs
     to search by comes to it in one transfer, and draws from the residual are made on the device
     again. The host waits once, to hear that all rows are good, or for that transfer; with `rng` it
     sends the uniforms, and for ``optimal`` what it has found. For everything else, and where a row
