@@ -68,10 +68,10 @@ def acceptance_rates(
     -----
     All rows are checked before any rate is computed. Rows run in compiled code on all cores,
     without a copy of the probabilities if they are C-ordered float64 or float32, and tokens that
-    neither side can produce cost nothing. ``optimal`` stands for ``effort="fast"``, and goes through
-    plans on all cores where drafts are not with replacement. What is left goes through plans, row by
-    row: several independent drafts, and verifiers and drafts of other packages. Tensors are read in place on the host, and copied
-    to it from any other device.
+    neither side can produce cost nothing. ``optimal`` stands for ``effort="fast"``, and goes
+    through plans on all cores where drafts are not with replacement. What is left goes through
+    plans, row by row: several independent drafts, and verifiers and drafts of other packages.
+    Tensors are read in place on the host, and copied to it from any other device.
 
     The rate of ``rrs`` for n >= 3 drafts without replacement is a mean over rejection paths (Yang
     et al., "Multi-Candidate Speculative Decoding"). It is exact where there are no more of them

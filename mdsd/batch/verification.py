@@ -110,17 +110,18 @@ def verify_batch(
     Tensors on the host, such as those of torch, are read in place. On any other device, the rules
     of ``single``, ``rrs``, ``kseq``, ``spechub``, ``greedy``, ``naive`` and ``naive_tree`` run
     there for built-in drafts of one model (pairs of SpecHub whose hub is a near tie do not). So
-    does a fast ``optimal``, for greedy drafts and those with and without replacement: the passes over the vocabulary are made on the device, what the host needs
-    to search by comes to it in one transfer, and draws from the residual are made on the device
-    again. The host waits once, to hear that all rows are good, or for that transfer; with `rng` it
-    sends the uniforms, and for ``optimal`` what it has found. For everything else, and where a row
-    is bad, the tensors are copied to the host. On the device no plan decides what rounding leaves
-    open: about one row in 1e9 emits another token than its plan would, though every row may whose
-    target and draft agree to many digits: with ``kseq``, as any factor rho near its root is as good
-    there, and with ``optimal``, as is any order of tokens. The law of what is emitted is the target
-    to 1e-12. On a device without float64 everything that is as long as the vocabulary is computed
-    in float32: the law is then the target to 1e-5, and V 6e-8 more for draws that cannot tell
-    smaller masses apart; a search may end at another rule that is as good.
+    does a fast ``optimal``, for greedy drafts and those with and without replacement: the passes
+    over the vocabulary are made on the device, what the host needs to search by comes to it in one
+    transfer, and draws from the residual are made on the device again. The host waits once, to hear
+    that all rows are good, or for that transfer; with `rng` it sends the uniforms, and for
+    ``optimal`` what it has found. For everything else, and where a row is bad, the tensors are
+    copied to the host. On the device no plan decides what rounding leaves open: about one row in
+    1e9 emits another token than its plan would, though every row may whose target and draft agree
+    to many digits: with ``kseq``, as any factor rho near its root is as good there, and with
+    ``optimal``, as is any order of tokens. The law of what is emitted is the target to 1e-12. On a
+    device without float64 everything that is as long as the vocabulary is computed in float32: the
+    law is then the target to 1e-5, and V 6e-8 more for draws that cannot tell smaller masses apart;
+    a search may end at another rule that is as good.
 
     Examples
     --------
