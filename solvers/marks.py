@@ -22,8 +22,10 @@ from solvers.prefix import prefix_with_replacement
 from solvers.ratio_groups import (
     RatioGroups,
     alone,
+    bucket_of,
     groups_alone,
     join_buckets,
+    place_among,
     sum_buckets,
     sums_of_groups,
     sure_overlap,
@@ -553,6 +555,55 @@ def select_smallest(coupling: MarkCoupling, ids: IntArray, uniforms: FloatArray)
             if mark < smallest:  # the first of equal marks
                 smallest, selected[row] = mark, j
     return selected
+
+
+@compiled(nogil=True, error_model="numpy")
+def accept_smallest(
+    groups: RatioGroups,
+    coupling: MarkCoupling,
+    slopes: FloatArray,
+    p: FloatArray,
+    q: FloatArray,
+    ids: IntArray,
+    uniforms: FloatArray,
+) -> IntArray:
+    """Select the token with the smallest mark of each row, and test it against the target.
+
+    Parameters
+    ----------
+    groups, coupling, slopes
+        As in `GroupedMarks`.
+    p, q : ndarray, shape (V,)
+        Target and draw probabilities.
+    ids : ndarray of int64, shape (B, n)
+        Tokens of positive probability.
+    uniforms : ndarray, shape (B, n + 1) or more
+        Numbers in [0, 1): one for each mark, then one for the test.
+
+    Returns
+    -------
+    ndarray of int64, shape (B,)
+        The tokens, -1 where one does not pass.
+    """
+    count = ids.shape[1]
+    singles, table, scale = groups.singles, groups.table, groups.scale
+    found = np.empty(len(ids), dtype=np.int64)
+    for row in range(len(ids)):
+        smallest, token, slope = np.inf, 0, 0.0
+        for j in range(count):
+            i = ids[row, j]
+            group = place_among(singles, i) if len(singles) > 0 else -1
+            if group < 0:
+                group = table[bucket_of(p[i], q[i] * scale)]
+            mark = _mark(coupling, group, uniforms[row, j])
+            if mark < smallest:  # the first of equal marks
+                smallest, token, slope = mark, i, slopes[group]
+        selected = q[token] * slope
+        chance = 0.0
+        if p[token] > 0.0:
+            chance = p[token] / selected if selected > p[token] else 1.0
+        found[row] = token if uniforms[row, count] < chance else -1
+    return found
 
 
 @compiled(nogil=True)

@@ -6,8 +6,8 @@ import numpy as np
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.rules.kernels import find_residual
-from solvers.marks import grouped_coupling, select_smallest
-from solvers.ratio_groups import groups_of_tokens, spread_over_tokens
+from solvers.marks import accept_smallest, grouped_coupling
+from solvers.ratio_groups import spread_over_tokens
 
 
 def verify_mark_rows(
@@ -45,14 +45,9 @@ def verify_mark_rows(
         p = np.divide(target[r], target_masses[r], dtype=np.float64)
         q = np.divide(drafted[r], drafted_masses[r], dtype=np.float64)
         marks = grouped_coupling(p, q, count, gap)
-        groups = groups_of_tokens(marks.groups, ids[r], p, q).reshape((1, count))
-        place = select_smallest(marks.coupling, groups, uniforms[r : r + 1])[0]
-        token = ids[r, place]
-        selected = q[token] * marks.slopes[groups[0, place]]
-        chance = min(p[token] / selected, 1.0) if p[token] > 0.0 else 0.0
-        if uniforms[r, count] < chance:
-            tokens[r] = token
-        else:
+        own = ids[r : r + 1], uniforms[r : r + 1]
+        tokens[r] = accept_smallest(marks.groups, marks.coupling, marks.slopes, p, q, *own)[0]
+        if tokens[r] < 0:
             spread = spread_over_tokens(marks.groups, marks.slopes, p, q)
             tokens[r] = find_residual(p, spread, uniforms[r, count + 1])
 

@@ -49,7 +49,7 @@ class Choices(ABC):
         -------
         Plan
         """
-        return verifier.plan(target_probs, draft)
+        return verifier._plan(target_probs, draft)  # a step checks its laws before it begins
 
     @abstractmethod
     def verify(

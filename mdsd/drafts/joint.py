@@ -15,6 +15,7 @@ from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.base import DraftDistribution, DraftKind, check_draft, checked_hit_probs
 from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.drafts.independent import IndependentDrafts
+from mdsd.drafts.with_replacement import WithReplacement
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -192,9 +193,17 @@ def _united(drafts: tuple[DraftDistribution, ...]) -> DraftDistribution:
     """Give the law of all that several drafts over the same tokens draw."""
     if len(drafts) == 1:
         return drafts[0]
+    first = drafts[0]
+    if isinstance(first, WithReplacement) and all(_same_law(first, draft) for draft in drafts):
+        return WithReplacement(first.draft_probs, sum(draft.num_drafts for draft in drafts))
     laws = [draft.separate_probs() for draft in drafts]
     known = [law for law in laws if law is not None]
     return IndependentDrafts(np.vstack(known)) if len(known) == len(laws) else _SameTokens(drafts)
+
+
+def _same_law(first: WithReplacement, other: DraftDistribution) -> bool:
+    """Tell whether tokens are drawn from the same probabilities, as below nodes of one string."""
+    return type(other) is type(first) and np.array_equal(first.draft_probs, other.draft_probs)
 
 
 def _own_ids(draft: DraftDistribution, ids: IntArray) -> tuple[IntArray, BoolArray]:
