@@ -96,6 +96,12 @@ def real_rows(positions: Path | None, count: int) -> list[Pair]:
     return list(zip(*sides, strict=True))
 
 
+def peaked_rows(count: int) -> list[Pair]:
+    """Make rows at a large vocabulary, as the other benchmarks have them."""
+    sides = CONFTEST.peaked_laws(np.random.default_rng(0), (count, PEAKED))
+    return list(zip(*sides, strict=True))
+
+
 def most_likely(pair: Pair, count: int) -> Pair:
     """Leave the target's most likely tokens to both sides, as a filter would."""
     kept = np.sort(np.argsort(-pair[0])[:count])
@@ -175,9 +181,7 @@ def once(verifier: Any, target: Any, draft: Any, ids: Any, uniforms: Any) -> tup
 def plans(options: argparse.Namespace) -> Iterator[str]:
     """Plans and verifications in sorts, on real and on peaked rows."""
     real = real_rows(options.positions, options.rows)
-    peaked = list(
-        zip(*CONFTEST.peaked_laws(np.random.default_rng(0), (options.rows, PEAKED)), strict=True)
-    )
+    peaked = peaked_rows(options.rows)
     yield from (
         "| rows | drafts | n | A, median | mean accepted | mean rejected | microseconds, median "
         "| mean gap | worst gap |",
@@ -228,9 +232,8 @@ def size(rows: Sequence[Pair]) -> str:
 
 def bound(options: argparse.Namespace) -> Iterator[str]:
     """The bound of drafts without replacement, in sorts."""
-    rows = zip(*CONFTEST.peaked_laws(np.random.default_rng(0), (options.rows, PEAKED)), strict=True)
     ratios = []
-    for target, draft_probs in rows:
+    for target, draft_probs in peaked_rows(options.rows):
         draft = mdsd.WithoutReplacement(draft_probs, NUM_DRAFTS[-1])
         bound_of(target, draft)
         sort = seconds(partial(sort_ratios, target, draft_probs))
