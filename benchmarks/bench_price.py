@@ -4,12 +4,14 @@ A script: it prints a section of markdown, and writes it with ``--results``. A i
 ``numpy.argsort(target / draft)`` of the same row. Real rows come from an `.npz` file with logits
 ``target`` and ``draft``, (N, V) each; without one, from the embedded data set, whose rows are short
 and padded. To make such a file, write models and prompts with `tools/smollm2_models.py`, give
-``target`` and ``drop2`` the tokens of each prompt, and keep both models' logits at a few places::
+``target`` and ``drop2`` the tokens of each prompt, and keep both models' logits at a few places;
+that takes torch and transformers, and some minutes::
 
     python tools/smollm2_models.py models
     python benchmarks/bench_price.py positions positions.npz --models models
     python benchmarks/bench_price.py measure --positions positions.npz
 
+What decoding with real models spends on verification is measured by `benchmarks/bench_decode.py`.
 A plan and a verification of one row are timed in processor time of their thread; batches and
 studies, which use all cores, by the clock on the wall, so that they need a machine with nothing
 else to do.
@@ -50,6 +52,8 @@ PEAKED = 128_000
 LIVE = 100
 BATCH = (64, 32_000)
 DRAFT_MODEL = "drop2"
+IN_PROCESS = 256
+"""Positions of a block, for what a study does without what is around it."""
 
 PLACES = 10
 """Of each prompt, kept by `positions`."""
@@ -278,24 +282,46 @@ def batch(options: argparse.Namespace) -> Iterator[str]:
 
 def throughput(options: argparse.Namespace) -> Iterator[str]:
     """Positions a second of a study of `optimal` without replacement on two cores."""
+    captures: Any = import_module("tests.captures")
+    target, draft_probs = np.zeros((2, IN_PROCESS, TOKENS))
+    for row, position in enumerate(captures.synthetic_positions(IN_PROCESS, tokens=TOKENS)):
+        kept = len(position.token_ids)
+        target[row, :kept] = mdsd.probs_from_logits(position.target_logprobs)
+        draft_probs[row, :kept] = mdsd.probs_from_logits(position.draft_logprobs[0])
+    whole: dict[str, Any] = {"draft": "without_replacement", "num_drafts": 3}
+    verifier = mdsd.OptimalVerifier(effort="fast")
+    spent = []
+    for _ in range(options.repeats + 1):  # the first compiles
+        begin = time.perf_counter()
+        mdsd.acceptance_rates(target, draft_probs, verifier=verifier, **whole)
+        middle = time.perf_counter()
+        mdsd.acceptance_bounds(target, draft_probs, **whole)
+        spent.append((middle - begin, time.perf_counter() - middle))
+    rates, bounds = (IN_PROCESS / float(np.median(times)) for times in np.transpose(spent[1:]))
+    yield (
+        f"`acceptance_rates` of `optimal` without replacement, n = 3, {TOKENS:,} tokens, "
+        f"{IN_PROCESS} positions, all cores: {rates:,.0f} positions a second; "
+        f"`acceptance_bounds`: {bounds:,.0f}."
+    )
+    yield ""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         capture = Path(name) / "wide"
-        import_module("tests.captures").write_synthetic_capture(
+        captures.write_synthetic_capture(
             capture, options.study_positions, tokens=TOKENS, positions_per_shard=8192
         )
         common = (str(capture), "--num-drafts", "3", "--draft", "without_replacement")
         counts = (options.study_positions // 10, options.study_positions)
-        spent = []
+        taken = []
         for count in (100, *counts):  # the first compiles
             used = study(
                 *common, "--verifier", "optimal", "--workers", "2", "--positions", str(count)
             )
-            spent.append(used.seconds)
-    more = (counts[1] - counts[0]) / (spent[2] - spent[1])
+            taken.append(used.seconds)
+    more = (counts[1] - counts[0]) / (taken[2] - taken[1])
     yield (
         f"`mdsd study` of `optimal` without replacement, n = 3, {TOKENS:,} tokens, two workers, "
-        f"bound and start included: {counts[1]:,} positions in {spent[2]:.1f} s, "
-        f"{counts[1] / spent[2]:,.0f} a second; once started {more:,.0f} a second."
+        f"bound and start included: {counts[1]:,} positions in {taken[2]:.1f} s, "
+        f"{counts[1] / taken[2]:,.0f} a second; once started {more:,.0f} a second."
     )
 
 
@@ -373,7 +399,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
     measuring.add_argument("--rows", type=int, default=16, help="of each kind")
     measuring.add_argument("--draws", type=int, default=8, help="tuples verified at each row")
     measuring.add_argument("--repeats", type=int, default=3, help="of each call; the median counts")
-    measuring.add_argument("--study-positions", type=int, default=20_000)
+    measuring.add_argument("--study-positions", type=int, default=10_000)
     measuring.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     measuring.set_defaults(run=measure)
     options = parser.parse_args(None if arguments is None else list(arguments))
