@@ -140,3 +140,85 @@ def test_bounds_in_a_loop(measure, batch):
         return f"{mean_bound(found)}, off by {float(abs(found - ours).max()):.1e}"
 
     measure(finished(lambda: bounds_loop(batch.target, batch.draft)), batch, quality=quality)
+
+
+# --- optimal verification on a device, at the price of what else is done there -------------------
+
+VOCAB = 128_256
+ON_DEVICE = [device for device in DEVICES if device != "cpu"]
+needs_device = pytest.mark.skipif(not ON_DEVICE, reason="needs a GPU")
+
+
+@pytest.fixture(scope="session")
+def long_pair(make_pair):
+    return make_pair(VOCAB)
+
+
+@pytest.fixture(params=[1, 8, 64], ids="B={}".format)
+def steps(request, long_pair, make_laws):
+    """A batch of decoding steps on the device, in float32 as models give them."""
+    rng, count = np.random.default_rng(2), request.param
+    target, draft = make_laws(rng, (count, VOCAB))
+    kinds = {
+        "with_replacement": mdsd.WithReplacement,
+        "without_replacement": mdsd.WithoutReplacement,
+    }
+    ids = {
+        name: np.array([make(q, NUM_DRAFTS).sample(rng) for q in draft])
+        for name, make in kinds.items()
+    }
+    device = ON_DEVICE[0]
+    rows = [torch.from_numpy(x).to(device, torch.float32) for x in (target, draft)]
+    there = {name: torch.from_numpy(x).to(device) for name, x in ids.items()}
+    return Steps(*rows, there, long_pair.argsort_seconds)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Rows of one call, and drafts of each kind for them."""
+
+    target: torch.Tensor
+    draft: torch.Tensor
+    ids: dict
+    argsort_seconds: float
+
+
+def verify_steps(steps, verifier, draft):
+    ids, generator = steps.ids[draft], torch.Generator(device=steps.target.device)
+    count = mdsd.get_verifier(verifier).num_uniforms(draft_like(draft))
+    uniforms = torch.rand((len(ids), count), generator=generator.manual_seed(0), device=ids.device)
+    return mdsd.verify_batch(
+        steps.target, steps.draft, ids, draft=draft, verifier=verifier, uniforms=uniforms
+    )
+
+
+def draft_like(draft):
+    q = np.full(NUM_DRAFTS, 1.0 / NUM_DRAFTS)
+    return {
+        "with_replacement": mdsd.WithReplacement,
+        "without_replacement": mdsd.WithoutReplacement,
+    }[draft](q, NUM_DRAFTS)
+
+
+@needs_device
+@pytest.mark.parametrize("draft", ["with_replacement", "without_replacement"])
+@pytest.mark.parametrize("verifier", ["rrs", "optimal"])
+def test_steps_on_a_device(measure, steps, verifier, draft):
+    rows = len(steps.target)
+
+    def quality(found):
+        return f"{verifier}, {draft}: accepted {int((found.accept_index >= 0).sum())}/{rows}"
+
+    measure(finished(lambda: verify_steps(steps, verifier, draft)), steps, quality, per=rows)
+
+
+@needs_device
+def test_softmax_on_a_device(measure, steps):
+    """What no decoder can do without: one pass over the logits of the target."""
+    logits = steps.target.log()
+    measure(
+        finished(lambda: torch.softmax(logits, dim=-1)),
+        steps,
+        quality=lambda found: "softmax of the same rows",
+        per=len(logits),
+    )

@@ -5,8 +5,8 @@ first n to ring are drawn. Of a group of small tokens only the power sums of the
 they give the chance that so many of them have arrived by any time.
 
 From each group that has been met the token selected is any of those drawn, with equal chances. A
-token of rate q is then selected with a mass m(q) whose ratio m(q) / q falls with q: for two tokens
-of a group, exchange their clocks. So the ratio of the heaviest token serves for all of its group.
+token of rate q is then selected with a mass m(q) whose ratio m(q) / q falls with q, as
+`solvers.group_selection` shows. So the ratio of the heaviest token serves for all of its group.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from solvers.ratio_groups import (
     RatioGroups,
     alone,
     bucket_of,
+    buckets_of,
     choose_singles,
     groups_alone,
     join_buckets,
+    with_room,
 )
 
 POWERS = 16
@@ -135,23 +137,21 @@ def _rest_mass(weights: FloatArray, num_draws: int) -> float:
 
 @compiled(nogil=True, error_model="numpy")
 def _survey(
-    target_masses: FloatArray, weights: FloatArray, scale: float, unit: float, least: float
+    target_masses: FloatArray, weights: FloatArray, scale: float, latest: float, least: float
 ) -> tuple[FloatArray, IntArray]:
     """Sum the light tokens of each bucket; list the others.
 
-    A row holds the target mass, the powers 1 to 5 of ``x = unit * weight``, and the largest x.
+    A row holds the target mass, the powers 1 to 5 of x, a rate times the latest time, and the
+    largest x.
     """
     rows = np.zeros((NUM_BUCKETS, 8))  # a line of the cache each
     heavy, count = np.empty(64, dtype=np.int64), 0
     for i in range(len(weights)):
         q = weights[i]
         if q > 0.0:
-            p, x = target_masses[i], q * unit
+            p, x = target_masses[i], q * MASS_SCALE * latest
             if x >= _LIGHT or p >= least or q * scale >= least:
-                if count == len(heavy):
-                    longer = np.empty(2 * count, dtype=np.int64)
-                    longer[:count] = heavy
-                    heavy = longer
+                heavy = with_room(heavy, count)
                 heavy[count] = i
                 count += 1
             else:
@@ -176,7 +176,6 @@ def _add_powers(x: float, times: float, powers: FloatArray) -> None:
         power *= x
 
 
-@compiled(nogil=True, error_model="numpy")
 def _group_draws(
     target_masses: FloatArray,
     weights: FloatArray,
@@ -186,51 +185,87 @@ def _group_draws(
 ) -> tuple[RatioGroups, FloatArray, FloatArray, FloatArray, float]:
     """Group the tokens; give the target masses, heads and powers, and the time these refer to."""
     rest = _rest_mass(weights, num_draws)
-    scale, span = min(1.0 / rest, 2.0**900), latest_time(num_draws)
-    latest = span / (rest * MASS_SCALE)
-    unit, largest = MASS_SCALE * latest, FAINT / span * rest * scale
+    scale, latest, largest = _units(rest, num_draws)
     few = alone(weights, num_singles + num_buckets)
-    if len(few) > 0:
-        none = np.zeros((len(few), POWERS + 1))
-        groups, heads = groups_alone(few, scale), weights[few] * MASS_SCALE
-        return groups, target_masses[few], heads, none, latest
-    rows, heavy = _survey(target_masses, weights, scale, unit, min(HEAVY, largest / 2.0))
-    singles = choose_singles(heavy, target_masses, weights, scale, num_singles, largest)
+    if len(few):
+        heads, none = weights[few] * MASS_SCALE, np.zeros((len(few), POWERS + 1))
+        return groups_alone(few, scale), target_masses[few], heads, none, latest
+    rows, heavy = _survey(target_masses, weights, scale, latest, min(HEAVY, largest / 2.0))
+    own, drawn = target_masses[heavy], weights[heavy]
+    keys = buckets_of(own, drawn * scale)
+    given = own, drawn, keys, scale, rest, latest, num_draws, num_singles, num_buckets
+    groups, targets, heads, powers = _join_sums(rows, _LIGHT_POWERS, *given)
+    groups = groups._replace(singles=heavy[groups.singles])
+    return groups, targets, heads, powers, latest
+
+
+def _units(rest: float, num_draws: int) -> tuple[float, float, float]:
+    """Give scale, latest time and the largest scaled weight of a token that shares a group.
+
+    All from the weight of what arrives last.
+    """
+    scale, span = min(1.0 / rest, 2.0**900), latest_time(num_draws)
+    return scale, span / (rest * MASS_SCALE), FAINT / span * rest * scale
+
+
+@compiled(nogil=True, error_model="numpy")
+def _join_sums(
+    rows: FloatArray,
+    num_powers: int,
+    target_masses: FloatArray,
+    weights: FloatArray,
+    keys: IntArray,
+    scale: float,
+    rest: float,
+    latest: float,
+    num_draws: int,
+    num_singles: int,
+    num_buckets: int,
+) -> tuple[RatioGroups, FloatArray, FloatArray, FloatArray]:
+    """Group light tokens known by their sums, and heavy ones known one by one.
+
+    The singles are places among the heavy ones.
+    """
+    count, span = len(weights), latest_time(num_draws)
+    largest = FAINT / span * rest * scale
+    every = np.arange(count)
+    singles = choose_singles(every, target_masses, weights, scale, num_singles, largest)
     sums = rows[:, :2].copy()
-    sums[:, 1] *= scale / unit
+    sums[:, 1] *= rest * scale / span
     place = 0
-    for i in heavy:
+    for i in range(count):
         if place < len(singles) and singles[place] == i:
             place += 1
         else:
-            key = bucket_of(target_masses[i], weights[i] * scale)
-            sums[key, 0] += target_masses[i]
-            sums[key, 1] += weights[i] * scale
-    table, count = join_buckets(sums, num_buckets, len(singles), float(num_draws))
-    targets, heads, powers = np.zeros(count), np.zeros(count), np.zeros((count, POWERS + 1))
+            sums[keys[i], 0] += target_masses[i]
+            sums[keys[i], 1] += weights[i] * scale
+    table, size = join_buckets(sums, num_buckets, len(singles), float(num_draws))
+    targets, heads, powers = np.zeros(size), np.zeros(size), np.zeros((size, POWERS + 1))
     for key in range(NUM_BUCKETS):
         group = table[key]
         if group >= 0:
             targets[group] += sums[key, 0]
-            heads[group] = max(heads[group], rows[key, _LIGHT_POWERS + 1])
-            for d in range(1, _LIGHT_POWERS + 1):
+            heads[group] = max(heads[group], rows[key, num_powers + 1])
+            for d in range(1, num_powers + 1):
                 powers[group, d] += rows[key, d]
     place = 0
-    for i in heavy:
-        x = weights[i] * unit
+    for i in range(count):
         if place < len(singles) and singles[place] == i:
-            targets[place], heads[place] = target_masses[i], x
+            # A heavy token's rate times a very late time may be no number.
+            targets[place], heads[place] = target_masses[i], weights[i] * MASS_SCALE
             place += 1
         else:
-            group = table[bucket_of(target_masses[i], weights[i] * scale)]
+            group = table[keys[i]]
+            x = weights[i] * MASS_SCALE * latest
             _add_powers(x, 1.0, powers[group])
             heads[group] = max(heads[group], x)
-    for group in range(len(singles), count):
+    for group in range(len(singles), size):
         _add_powers(heads[group], -1.0, powers[group])
         for d in range(POWERS + 1):
             # What is left of one token is rounding.
             powers[group, d] = max(powers[group, d], 0.0) if powers[group, 1] > 0.0 else 0.0
-    return RatioGroups(singles, table, scale, count), targets, heads / latest, powers, latest
+        heads[group] /= latest
+    return RatioGroups(singles, table, scale, size), targets, heads, powers
 
 
 @compiled(nogil=True)
@@ -256,7 +291,9 @@ def _nodes(
 @compiled(nogil=True, fastmath={"contract", "arcp"})
 def arrival_chances(rate: float, times: FloatArray, stay: FloatArray, come: FloatArray) -> None:
     """Fill in the chances that a token has not arrived, and that it has, by ascending times."""
-    early = np.searchsorted(times, 0.125 / rate)
+    early = 0
+    while early < len(times) and rate * times[early] <= 0.125:
+        early += 1
     for m in range(early):
         x = rate * times[m]
         come[m] = x * _expm1_ratio(-x)
@@ -367,7 +404,6 @@ def join_token(counts: FloatArray, stay: FloatArray, come: FloatArray) -> None:
         counts[0, m] *= stay[m]
 
 
-@compiled(nogil=True, error_model="numpy")
 def tabulate_draws(
     target_masses: FloatArray,
     weights: FloatArray,
@@ -396,10 +432,16 @@ def tabulate_draws(
     groups, targets, heads, powers, latest = _group_draws(
         target_masses, weights, num_draws, num_singles, num_buckets
     )
+    return groups, targets, _tabulate(heads, powers, num_draws, latest)
+
+
+@compiled(nogil=True, error_model="numpy")
+def _tabulate(heads: FloatArray, powers: FloatArray, num_draws: int, latest: float) -> DrawTables:
+    """Tabulate the arrivals in groups of which heads and powers are known."""
     times, node_weights = _nodes(heads, powers, num_draws, latest)
-    counts = np.zeros((groups.size, num_draws, len(times)))
+    counts = np.zeros((len(heads), num_draws, len(times)))
     stay, come = np.empty(len(times)), np.empty(len(times))
-    for group in range(groups.size):
+    for group in range(len(heads)):
         if powers[group, 1] > 0.0:
             count_faint(powers[group], latest, times, counts[group])
         else:
@@ -407,4 +449,74 @@ def tabulate_draws(
         arrival_chances(heads[group], times, stay, come)
         join_token(counts[group], stay, come)
     masses = heads + powers[:, 1] / latest
-    return groups, targets, DrawTables(heads, masses, powers, latest, times, node_weights, counts)
+    return DrawTables(heads, masses, powers, latest, times, node_weights, counts)
+
+
+SUM_POWERS = 8
+"""Powers summed of the tokens that nobody looks at one by one, where there is no second look."""
+
+
+def most_listed(num_draws: int) -> int:
+    """Tokens to look at one by one, so that the others need no more than `SUM_POWERS` powers.
+
+    Beyond the first K by the larger of p and scaled q, both are less than 2 / (K - n): no token
+    there must stand alone, and of its ``x <= 1 / 8`` at the latest time the ninth power adds 1e-13
+    of the first: nothing, by the time of the draws.
+    """
+    return max(2048, math.ceil(2.0 / FAINT * latest_time(num_draws)) + num_draws + 64)
+
+
+def tabulate_sums(
+    rows: FloatArray,
+    target_masses: FloatArray,
+    weights: FloatArray,
+    keys: IntArray,
+    live: int,
+    rest: float,
+    num_draws: int,
+    num_singles: int,
+    num_buckets: int,
+) -> tuple[RatioGroups, FloatArray, DrawTables]:
+    """Do as `tabulate_draws` where only sums are known, but for the tokens with large masses.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (buckets, powers + 2)
+        Of the tokens of each bucket that are not listed: the sum of p, those of the powers from 1
+        to `SUM_POWERS` of ``x = q * latest_time(n) / rest``, and the largest x.
+    target_masses, weights : ndarray, shape (K,)
+        p and q of the tokens listed; some may have q = 0, and count for nothing.
+    keys : ndarray of int64, shape (K,)
+        Their buckets.
+    live : int
+        How many tokens can be drawn: all of them are listed where they are `most_listed` at most.
+    rest : float
+        Sum of q but for the n - 1 largest.
+    num_draws, num_singles, num_buckets
+        As for `tabulate_draws`.
+
+    Returns
+    -------
+    tuple of (RatioGroups, ndarray of shape (G,), DrawTables)
+        As there, with places among the tokens listed for tokens.
+    """
+    scale, latest, largest = _units(rest, num_draws)
+    if live <= num_singles + num_buckets:
+        few = np.flatnonzero(weights)
+        heads, none = weights[few] * MASS_SCALE, np.zeros((len(few), POWERS + 1))
+        tables = _tabulate(heads, none, num_draws, latest)
+        return groups_alone(few, scale), target_masses[few], tables
+    x = weights * MASS_SCALE * latest
+    least = min(HEAVY, largest / 2.0)
+    big = (x >= _LIGHT) | (target_masses >= least) | (weights * scale >= least)
+    heavy, light = np.flatnonzero((weights > 0.0) & big), (weights > 0.0) & ~big
+    sums = rows.copy()
+    np.add.at(sums[:, 0], keys[light], target_masses[light])
+    np.maximum.at(sums[:, SUM_POWERS + 1], keys[light], x[light])
+    for d in range(1, SUM_POWERS + 1):
+        np.add.at(sums[:, d], keys[light], x[light] ** d)
+    own = target_masses[heavy], weights[heavy], keys[heavy]
+    given = *own, scale, rest, latest, num_draws, num_singles, num_buckets
+    groups, targets, heads, powers = _join_sums(sums, SUM_POWERS, *given)
+    groups = groups._replace(singles=heavy[groups.singles])
+    return groups, targets, _tabulate(heads, powers, num_draws, latest)

@@ -5,6 +5,15 @@ equal chances. Of independent draws a token is then selected in proportion to it
 without replacement it is not quite; but the ratio of the mass it is selected with to its rate falls
 with the rate, so the heaviest token of a group has the least. If the others are kept as rarely as
 to have that ratio, too, what is selected is in proportion to the rates.
+
+Notes
+-----
+Why the ratio falls: give two tokens of a group the rates a > b, and fix all other clocks, of which
+the (n - 1)-th rings at s. Let each be selected with chance w2 if both are drawn, and w1 if it is
+alone; one more of the others is drawn then, so ``w1 <= 2 w2``. By how much the ratio of the first
+is less than that of the second is linear in w1, and least for ``w1 = 2 w2``; then it has the sign
+of ``h(a) - h(b)`` with ``h(q) = q/2 + q / (exp(q s) - 1) = q/2 coth(q s / 2)``, which grows with q.
+docs/theory.md has every step.
 """
 
 from __future__ import annotations
@@ -18,9 +27,9 @@ from solvers._compiled import compiled
 from solvers._typing import FloatArray, IntArray
 from solvers.arrivals import POWERS, arrival_chances, count_faint, flow_of_faint
 from solvers.group_hits import hits_of_groups, join_group, reach_groups
-from solvers.grouped_law import CERTAIN, DRAWS, INDEPENDENT, GroupedLaw, part_of
+from solvers.grouped_law import CERTAIN, DRAWS, INDEPENDENT, GroupedLaw
 from solvers.hitting import MASS_SCALE
-from solvers.ratio_groups import bucket_of
+from solvers.ratio_groups import bucket_of, place_among
 
 
 @compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})
@@ -32,9 +41,10 @@ def _add_around(
     times: FloatArray,
     weights: FloatArray,
     counts: FloatArray,
+    wanted: int,
     around: FloatArray,
 ) -> None:
-    """Add, for each group, what one order has to do with the tokens inside.
+    """Add, for each group or the one wanted, what one order has to do with the tokens inside.
 
     ``around[0, g, j]`` collects at each node its weight times ``counting[g]`` times the chance that
     nothing ahead of the group and j tokens behind it have arrived, and ``around[1, g, j]`` the same
@@ -46,12 +56,14 @@ def _add_around(
     behind[0] = 1.0
     for k in range(size - 1, -1, -1):
         g = order[k]
-        if counting[g] > 0.0:
+        if wanted < 0 or g == wanted:
             for j in range(num_draws):
                 for m in range(width):
                     reached = counting[g] * reach[k, m] * behind[j, m]
                     around[0, g, j, m] += reached
                     around[1, g, j, m] += ahead[k] * reached
+        if g == wanted:
+            return
         join_group(behind, counts, g, powers[g, 1] == 0.0)
 
 
@@ -167,9 +179,8 @@ class GroupSelection(NamedTuple):
     around: FloatArray
 
 
-@compiled(nogil=True)
 def select_groups(
-    orders: NDArray[np.int32], weights: FloatArray, law: GroupedLaw
+    orders: NDArray[np.int32], weights: FloatArray, law: GroupedLaw, wanted: int
 ) -> GroupSelection:
     """Say what a lottery over orders of the groups selects.
 
@@ -179,67 +190,95 @@ def select_groups(
     weights : ndarray, shape (K,)
     law : GroupedLaw
         With all its nodes.
+    wanted : int
+        The one group that is asked about, or -1 for all: of others nothing is said then.
     """
-    count = len(law.kinds)
-    share_starts = np.zeros(count + 1, dtype=np.int64)
-    around_starts = np.zeros(count + 1, dtype=np.int64)
+    count, shares, around = len(law.kinds), [], []
+    counting = np.broadcast_to(weights[:, np.newaxis], orders.shape)
+    if count > 1:
+        counting = np.empty(orders.shape)
+        for row, order, weight in zip(counting, orders, weights, strict=True):
+            row[order] = weight * hits_of_groups(order.astype(np.int64), law)[1]
     for c in range(count):
-        size = law.firsts[c + 1] - law.firsts[c]
-        width = law.time_starts[c + 1] - law.time_starts[c]
-        per_group = law.draws[c] if law.kinds[c] == INDEPENDENT else 1
-        share_starts[c + 1] = share_starts[c] + size * per_group
-        around_starts[c + 1] = around_starts[c] + 2 * size * law.draws[c] * width
-    shares, around = np.zeros(share_starts[count]), np.zeros(around_starts[count])
-    total = law.firsts[count]
-    order, counting = np.empty(total, dtype=np.int64), np.empty(total)
-    own = np.empty(total, dtype=np.int64)
-    for k in range(len(orders)):
-        order[:] = orders[k]
-        counting[:] = weights[k]
-        part = part_of(order, law)
+        first, stop = int(law.firsts[c]), int(law.firsts[c + 1])
+        own, counted = orders, np.ascontiguousarray(counting[:, first:stop])
         if count > 1:
-            missed = hits_of_groups(order, law)[1]
-            for place in range(total):
-                counting[order[place]] *= missed[place]
-        for c in range(count):
-            first, stop = law.firsts[c], law.firsts[c + 1]
-            place = first
-            for at in range(total):
-                if part[at] == c:
-                    own[place] = order[at] - first
-                    place += 1
-            mine, counted = own[first:stop], counting[first:stop]
-            here = shares[share_starts[c] : share_starts[c + 1]]
-            numbers = law.numbers[law.number_starts[c] : law.number_starts[c + 1]]
+            inside = (orders >= first) & (orders < stop)
+            own = (orders[inside].reshape(len(orders), stop - first) - first).astype(np.int32)
+        around.append(np.empty(0))
+        numbers = law.numbers[law.number_starts[c] : law.number_starts[c + 1]]
+        if law.kinds[c] == CERTAIN:
+            shares.append(np.zeros(stop - first))
+            np.add.at(shares[-1], own[:, 0], counted[np.arange(len(own)), own[:, 0]])
+        elif law.kinds[c] == INDEPENDENT:
+            masses = numbers.reshape((stop - first, law.draws[c]))
+            shares.append(_shares_of_orders(own, counted, masses).ravel())
+        else:
             nodes = slice(law.time_starts[c], law.time_starts[c + 1])
-            if law.kinds[c] == CERTAIN:
-                here[mine[0]] += counted[mine[0]]
-            elif law.kinds[c] == INDEPENDENT:
-                shape = (stop - first, law.draws[c])
-                _add_shares(mine, counted, numbers.reshape(shape), here.reshape(shape))
-            else:
-                width = law.time_starts[c + 1] - law.time_starts[c]
-                whole = (stop - first, law.draws[c], width)
-                _add_around(
-                    mine,
-                    counted,
-                    law.rates[first:stop],
-                    law.powers[first:stop],
-                    law.times[nodes],
-                    law.node_weights[nodes],
-                    numbers.reshape(whole),
-                    around[around_starts[c] : around_starts[c + 1]].reshape((2, *whole)),
-                )
-    selection = GroupSelection(share_starts, shares, around_starts, around)
-    for c in range(count):
-        if law.kinds[c] == DRAWS:
-            for g in range(law.firsts[c], law.firsts[c + 1]):
-                found = mass_of_draw(law, selection, c, g, law.heads[g], law.powers[g])
-                shares[share_starts[c] + g - law.firsts[c]] = found / law.heads[g]
-    return selection
+            given = law.heads[first:stop], law.rates[first:stop], law.powers[first:stop]
+            times = law.latest[c], law.times[nodes], law.node_weights[nodes]
+            counts = numbers.reshape((stop - first, law.draws[c], nodes.stop - nodes.start))
+            one = wanted - first if first <= wanted < stop else -1 if wanted < 0 else stop
+            ratios, found = _ratios_of_orders(own, counted, *given, *times, counts, one)
+            shares.append(ratios)
+            around[-1] = found.ravel()
+    return GroupSelection(
+        np.cumsum([0, *map(len, shares)]),
+        np.concatenate(shares),
+        np.cumsum([0, *map(len, around)]),
+        np.concatenate(around),
+    )
 
 
 @compiled(nogil=True)
+def _shares_of_orders(
+    orders: NDArray[np.int32], counting: FloatArray, masses: FloatArray
+) -> FloatArray:
+    """Chance, (G, n), that a draw in a group is selected, of independent draws."""
+    shares, order = np.zeros(masses.shape), np.empty(len(masses), dtype=np.int64)
+    for k in range(len(orders)):
+        for place in range(len(order)):
+            order[place] = orders[k, place]
+        _add_shares(order, counting[k], masses, shares)
+    return shares
+
+
+@compiled(nogil=True)
+def _ratios_of_orders(
+    orders: NDArray[np.int32],
+    counting: FloatArray,
+    heads: FloatArray,
+    rates: FloatArray,
+    powers: FloatArray,
+    latest: float,
+    times: FloatArray,
+    node_weights: FloatArray,
+    counts: FloatArray,
+    wanted: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Ratio (G,) of what is selected of the heaviest token to its rate; and (2, G, n, M).
+
+    Of one group wanted, or of all if that is -1; see `_add_around`.
+    """
+    size, num_draws, width = counts.shape
+    around, ratios = np.zeros((2, size, num_draws, width)), np.zeros(size)
+    order = np.empty(size, dtype=np.int64)
+    if wanted < size:
+        for k in range(len(orders)):
+            for place in range(size):
+                order[place] = orders[k, place]
+            _add_around(
+                order, counting[k], rates, powers, times, node_weights, counts, wanted, around
+            )
+    for g in range(size):
+        if wanted < 0 or g == wanted:
+            found = _mass_of_draw(
+                heads[g], heads[g], powers[g], latest, times, counts[g], around[:, g]
+            )
+            ratios[g] = found / heads[g]
+    return ratios, around
+
+
 def mass_of_draw(
     law: GroupedLaw,
     selection: GroupSelection,
@@ -261,22 +300,44 @@ def mass_of_draw(
     """
     first, stop = law.firsts[part], law.firsts[part + 1]
     times = law.times[law.time_starts[part] : law.time_starts[part + 1]]
-    num_draws, width = law.draws[part], len(times)
+    shape = (stop - first, law.draws[part], len(times))
     around = selection.around[selection.around_starts[part] : selection.around_starts[part + 1]]
-    own = around.reshape((2, stop - first, num_draws, width))[:, group - first]
-    if not others[1] > 0.0:
-        numbers = law.numbers[law.number_starts[part] : law.number_starts[part + 1]]
-        arrived = numbers.reshape((stop - first, num_draws, width))[group - first]
-        if num_draws > 1 and rate == law.heads[group]:
-            return _mass_alone(rate, arrived[0], arrived[1], own[0], own[1])
+    numbers = law.numbers[law.number_starts[part] : law.number_starts[part + 1]]
+    found: float = _mass_of_draw(
+        rate,
+        law.heads[group],
+        others,
+        law.latest[part],
+        times,
+        numbers.reshape(shape)[group - first],
+        around.reshape((2, *shape))[:, group - first],
+    )
+    return found
+
+
+@compiled(nogil=True)
+def _mass_of_draw(
+    rate: float,
+    head: float,
+    others: FloatArray,
+    latest: float,
+    times: FloatArray,
+    arrived: FloatArray,
+    around: FloatArray,
+) -> float:
+    num_draws, width = arrived.shape
+    own, drained = around[0], around[1]
+    alone = not others[1] > 0.0
+    if alone and num_draws > 1 and rate == head:
+        return _mass_alone(rate, arrived[0], arrived[1], own, drained)
     stay, come = np.empty(width), np.empty(width)
     arrival_chances(rate, times, stay, come)
-    if not others[1] > 0.0:
-        return _mass_alone(rate, stay, come, own[0], own[1])
+    if alone:
+        return _mass_alone(rate, stay, come, own, drained)
     counts, flows = np.empty((num_draws, width)), np.empty((num_draws, width))
-    count_faint(others, law.latest[part], times, counts)
-    flow_of_faint(others, law.latest[part], times, counts, flows)
-    return _selected_mass(rate, stay, come, counts, flows, own[0], own[1])
+    count_faint(others, latest, times, counts)
+    flow_of_faint(others, latest, times, counts, flows)
+    return _selected_mass(rate, stay, come, counts, flows, own, drained)
 
 
 @compiled(nogil=True, error_model="numpy")
@@ -286,8 +347,8 @@ def group_of_token(
     """Give the group of a token of a part, -1 if it is none; `draw_mass` is that of all draws."""
     first = law.single_starts[part]
     singles = law.singles[first : law.single_starts[part + 1]]
-    place = np.searchsorted(singles, token)
-    if place < len(singles) and singles[place] == token:
+    place = place_among(singles, token)
+    if place >= 0:
         return int(law.firsts[part] + place)
     if law.kinds[part] == CERTAIN or not draw_mass > 0.0:
         return -1
@@ -331,7 +392,6 @@ def find_groups(
                 groups[k] = group
 
 
-@compiled(nogil=True, error_model="numpy")
 def find_masses(
     law: GroupedLaw,
     selection: GroupSelection,
@@ -378,15 +438,12 @@ def find_masses(
                 chances[k] = min(kept[k] / found, 1.0) if found > 0.0 else 1.0
 
 
-@compiled(nogil=True)
 def _without(law: GroupedLaw, part: int, group: int, rate: float) -> FloatArray:
     """Power sums of a group without one token that is not its heaviest, but with that."""
+    degrees, latest = np.arange(1, POWERS + 1), law.latest[part]
     others = law.powers[group].copy()
-    own, heaviest = rate * law.latest[part], law.heads[group] * law.latest[part]
-    power, most = own, heaviest
-    for d in range(1, POWERS + 1):
-        others[d] = max(others[d] - power + most, 0.0)
-        power, most = power * own, most * heaviest
+    exchanged = (law.heads[group] * latest) ** degrees - (rate * latest) ** degrees
+    others[1:] = np.maximum(others[1:] + exchanged, 0.0)
     return np.asarray(others)
 
 
@@ -492,3 +549,30 @@ def selection_probs(orders: NDArray[np.int32], weights: FloatArray, groups: IntA
                 if groups[row, j] == first:
                     probs[row, j] += weights[k] / met
     return probs
+
+
+@compiled(nogil=True)
+def draw_orders(weights: FloatArray, uniforms: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Draw an order for each number, and give what is left of the number: uniform again.
+
+    Parameters
+    ----------
+    weights : ndarray, shape (K,)
+        Probabilities of the orders.
+    uniforms : ndarray, shape (B,)
+        In [0, 1).
+
+    Returns
+    -------
+    tuple of (ndarray of int64, ndarray), shapes (B,) and (B,)
+    """
+    orders, left = np.empty(len(uniforms), dtype=np.int64), np.empty(len(uniforms))
+    total = weights.sum()
+    for row in range(len(uniforms)):
+        goal, reached, place = uniforms[row] * total, 0.0, 0
+        while place < len(weights) - 1 and reached + weights[place] <= goal:
+            reached += weights[place]
+            place += 1
+        orders[row] = place
+        left[row] = min(max((goal - reached) / weights[place], 0.0), 1.0)
+    return orders, left

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from solvers._compiled import compiled
 from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.arrivals import POWERS, latest_time, tabulate_draws
-from solvers.ratio_groups import NUM_BUCKETS, RatioGroups, bucket_of, group_by_ratio, groups_alone
+from solvers.arrivals import POWERS, DrawTables, latest_time, tabulate_draws
+from solvers.ratio_groups import RatioGroups, bucket_of, group_with_sums, groups_alone
 
 CERTAIN, INDEPENDENT, DRAWS = 0, 1, 2
 
@@ -71,7 +71,6 @@ class GroupedLaw(NamedTuple):
     numbers: FloatArray
 
 
-@compiled(nogil=True)
 def _one_part(
     kind: int,
     num_draws: int,
@@ -92,7 +91,7 @@ def _one_part(
         np.array([0, groups.size]),
         np.array([0, len(groups.singles)]),
         groups.singles,
-        groups.table.reshape((1, NUM_BUCKETS)),
+        groups.table[np.newaxis],
         np.array([groups.scale]),
         targets,
         likely,
@@ -108,7 +107,6 @@ def _one_part(
     )
 
 
-@compiled(nogil=True)
 def group_draws(
     target_masses: FloatArray,
     weights: FloatArray,
@@ -137,13 +135,22 @@ def group_draws(
     groups, targets, tables = tabulate_draws(
         target_masses, weights, num_draws, num_singles, num_buckets
     )
+    return law_of_draws(groups, targets, tables, num_draws)
+
+
+def law_of_draws(
+    groups: RatioGroups, targets: FloatArray, tables: DrawTables, num_draws: int
+) -> GroupedLaw:
+    """Make a law of what `tabulate_draws` or `tabulate_sums` of `solvers.arrivals` has found."""
     rates = tables.heads + tables.powers[:, 1] / tables.latest
+    with np.errstate(over="ignore"):  # of a heavy token beside others with next to no mass
+        likely = rates * (num_draws * tables.latest / latest_time(num_draws))
     return _one_part(
         DRAWS,
         num_draws,
         groups,
         targets,
-        rates * (num_draws * tables.latest / latest_time(num_draws)),
+        likely,
         tables.heads,
         tables.powers,
         tables.latest,
@@ -153,7 +160,6 @@ def group_draws(
     )
 
 
-@compiled(nogil=True, error_model="numpy")
 def group_independent(
     target_masses: FloatArray,
     probs: FloatArray,
@@ -162,25 +168,14 @@ def group_independent(
     num_buckets: int,
 ) -> GroupedLaw:
     """Group the tokens of one draw from each of n laws, (n, V), or of n from one, (1, V)."""
-    rows, size = probs.shape
-    sums = np.zeros(size)
-    for j in range(rows):
-        sums += probs[j]
-    scale = 1.0 / rows
-    groups = group_by_ratio(target_masses, sums, scale, num_singles, num_buckets, float(num_draws))
-    singles, table = groups.singles, groups.table
-    targets, masses = np.zeros(groups.size), np.zeros((groups.size, num_draws))
-    place = 0
-    for i in range(size):
-        if sums[i] > 0.0:
-            if place < len(singles) and singles[place] == i:
-                group = place
-                place += 1
-            else:
-                group = table[bucket_of(target_masses[i], sums[i] * scale)]
-            targets[group] += target_masses[i]
-            for j in range(num_draws):
-                masses[group, j] += probs[j % rows, i]
+    rows = len(probs)
+    sums = probs[0] if rows == 1 else probs.sum(axis=0)
+    groups, targets, drawn = group_with_sums(
+        target_masses, sums, 1.0 / rows, num_singles, num_buckets, float(num_draws)
+    )
+    masses = np.repeat(drawn[:, np.newaxis], num_draws, axis=1)
+    if rows > 1:
+        masses = _sum_groups(target_masses, probs, sums, *groups)
     return _one_part(
         INDEPENDENT,
         num_draws,
@@ -196,7 +191,32 @@ def group_independent(
     )
 
 
-@compiled(nogil=True)
+@compiled(nogil=True, error_model="numpy")
+def _sum_groups(
+    target_masses: FloatArray,
+    probs: FloatArray,
+    sums: FloatArray,
+    singles: IntArray,
+    table: NDArray[np.int32],
+    scale: float,
+    count: int,
+) -> FloatArray:
+    """Sum the masses of each draw over groups, (G, n)."""
+    masses = np.zeros((count, len(probs)))
+    place, following = 0, singles[0] if len(singles) else -1
+    for i in range(len(sums)):
+        if sums[i] > 0.0:
+            if i == following:
+                group = place
+                place += 1
+                following = singles[place] if place < len(singles) else -1
+            else:
+                group = table[bucket_of(target_masses[i], sums[i] * scale)]
+            for j in range(len(probs)):
+                masses[group, j] += probs[j, i]
+    return masses
+
+
 def group_certain(target_masses: FloatArray, tokens: IntArray) -> GroupedLaw:
     """Give every token that is drafted for certain a group of its own; `tokens` ascend."""
     count = len(tokens)
@@ -216,13 +236,11 @@ def group_certain(target_masses: FloatArray, tokens: IntArray) -> GroupedLaw:
     )
 
 
-@compiled(nogil=True)
 def _chained(first: IntArray, second: IntArray) -> IntArray:
     """Let the starts of the second follow those of the first."""
-    return np.concatenate((first, first[-1] + second[1:]))
+    return np.concatenate([first, first[-1] + second[1:]])
 
 
-@compiled(nogil=True)
 def join_parts(first: GroupedLaw, second: GroupedLaw) -> GroupedLaw:
     """Join the parts of two laws that are independent, on disjoint tokens."""
     return GroupedLaw(
@@ -248,44 +266,24 @@ def join_parts(first: GroupedLaw, second: GroupedLaw) -> GroupedLaw:
     )
 
 
-@compiled(nogil=True)
 def with_fewer_nodes(law: GroupedLaw, every: int) -> GroupedLaw:
     """Keep one node in time of so many: enough to compare orders by, not to select by."""
-    times, node_weights = law.times[:0], law.node_weights[:0]
-    numbers = law.numbers[:0]
-    time_starts, number_starts = np.zeros_like(law.time_starts), np.zeros_like(law.number_starts)
-    for c in range(len(law.kinds)):
-        own = law.times[law.time_starts[c] : law.time_starts[c + 1]]
-        weights = law.node_weights[law.time_starts[c] : law.time_starts[c + 1]] * every
+    times, weights, numbers = [], [], []
+    for c, kind in enumerate(law.kinds.tolist()):
+        own = slice(law.time_starts[c], law.time_starts[c + 1])
         found = law.numbers[law.number_starts[c] : law.number_starts[c + 1]]
-        if law.kinds[c] == DRAWS:
-            shape = (law.firsts[c + 1] - law.firsts[c], law.draws[c], len(own))
-            found = found.reshape(shape)[:, :, ::every].copy().ravel()
-        times = np.concatenate((times, own[::every].copy()))
-        node_weights = np.concatenate((node_weights, weights[::every].copy()))
-        numbers = np.concatenate((numbers, found))
-        time_starts[c + 1] = len(times)
-        number_starts[c + 1] = len(numbers)
-    return GroupedLaw(
-        law.kinds,
-        law.draws,
-        law.tokens,
-        law.firsts,
-        law.single_starts,
-        law.singles,
-        law.tables,
-        law.scales,
-        law.targets,
-        law.likely,
-        law.heads,
-        law.rates,
-        law.powers,
-        law.latest,
-        time_starts,
-        times,
-        node_weights,
-        number_starts,
-        numbers,
+        if kind == DRAWS:
+            shape = (law.firsts[c + 1] - law.firsts[c], law.draws[c], own.stop - own.start)
+            found = found.reshape(shape)[:, :, ::every].ravel()
+        times.append(law.times[own][::every])
+        weights.append(law.node_weights[own][::every] * every)
+        numbers.append(found)
+    return law._replace(
+        time_starts=np.cumsum([0, *map(len, times)]),
+        times=np.concatenate(times),
+        node_weights=np.concatenate(weights),
+        number_starts=np.cumsum([0, *map(len, numbers)]),
+        numbers=np.concatenate(numbers),
     )
 
 
@@ -302,5 +300,10 @@ def part_of(groups: IntArray, law: GroupedLaw) -> IntArray:
 
 
 def single_groups(law: GroupedLaw) -> BoolArray:
-    """Which groups, (G,), are one token."""
-    return np.asarray(law.powers[:, 1] == 0.0)
+    """Which groups, (G,), are known to be one token."""
+    single = np.asarray(law.powers[:, 1] == 0.0)
+    for c in np.flatnonzero(law.kinds == INDEPENDENT):
+        # Of independent draws no powers are kept: nothing tells what a group by ratio holds.
+        alone = law.single_starts[c + 1] - law.single_starts[c]
+        single[law.firsts[c] + alone : law.firsts[c + 1]] = False
+    return single

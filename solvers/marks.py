@@ -25,10 +25,11 @@ from solvers.ratio_groups import (
     groups_alone,
     join_buckets,
     sum_buckets,
+    sums_of_groups,
     sure_overlap,
 )
 
-_FEWEST_GROUPS = 384
+FEWEST_GROUPS = 384
 """Groups to begin with; so many tokens stand alone. On real positions the gap is then 1e-4."""
 
 
@@ -346,7 +347,6 @@ class GroupedMarks(NamedTuple):
     lower: float
 
 
-@compiled(nogil=True, error_model="numpy")
 def grouped_coupling(
     p: FloatArray, q: FloatArray, num_draws: int, tolerance: float
 ) -> GroupedMarks:
@@ -371,21 +371,45 @@ def grouped_coupling(
     Inside a group every token has the same marks, so that it is selected in proportion to its own
     mass: thinning by that is lossless, and a drafted token needs to know nothing but its group.
     """
-    few = alone(q, _FEWEST_GROUPS if tolerance > 0.0 else len(q))
+    few = alone(q, FEWEST_GROUPS if tolerance > 0.0 else len(q))
     if len(few) > 0:
-        upper, coupling = optimal_coupling(p[few], q[few], num_draws)
-        lower = np.minimum(p[few], coupling.selected).sum()
+        found = couple_tokens(p[few], q[few], num_draws)
         groups = groups_alone(few, 1.0)
-        return GroupedMarks(groups, coupling, coupling.selected / q[few], upper, lower)
+        return GroupedMarks(groups, found.coupling, found.slopes, found.upper, found.lower)
     sums, _ = sum_buckets(p, q, 1.0, np.inf)
-    most = _FEWEST_GROUPS
+    return couple_buckets(sums, num_draws, tolerance)
+
+
+def couple_tokens(p: FloatArray, q: FloatArray, num_draws: int) -> GroupedMarks:
+    """Give each of a few tokens, which are all that can be drawn, marks of its own.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (K,)
+        Their target and draw probabilities.
+    num_draws : int
+        n >= 1.
+    """
+    upper, coupling = optimal_coupling(p, q, num_draws)
+    lower = np.minimum(p, coupling.selected).sum()
+    groups = groups_alone(np.arange(len(p)), 1.0)
+    return GroupedMarks(groups, coupling, coupling.selected / q, upper, lower)
+
+
+def couple_buckets(sums: FloatArray, num_draws: int, tolerance: float) -> GroupedMarks:
+    """Spread the marks over groups of buckets of which only the sums of p and q are known.
+
+    Parameters
+    ----------
+    sums : ndarray, shape (buckets, 2)
+        Target and draw probabilities of the tokens whose ratio has each key.
+    num_draws, tolerance
+        As for `grouped_coupling`.
+    """
+    most = FEWEST_GROUPS
     while True:
         table, count = join_buckets(sums, most, 0, float(num_draws))
-        target_sums, draw_sums = np.zeros(count), np.zeros(count)
-        for key in range(len(table)):
-            if table[key] >= 0:
-                target_sums[table[key]] += sums[key, 0]
-                draw_sums[table[key]] += sums[key, 1]
+        target_sums, draw_sums = sums_of_groups(sums, table, count)
         upper, coupling = optimal_coupling(target_sums, draw_sums, num_draws)
         slopes = coupling.selected / draw_sums
         lower = sure_overlap(sums, table, slopes)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from solvers._compiled import compiled
 from solvers._typing import BoolArray, FloatArray, IntArray
 from solvers.group_hits import hits_of_groups
-from solvers.grouped_law import GroupedLaw, with_fewer_nodes
+from solvers.grouped_law import GroupedLaw
 
 _TINY = 1e-300
 
@@ -114,6 +114,18 @@ def _descend(gram: FloatArray, weights: FloatArray, alive: IntArray, count: int)
         weights[:count] /= total
 
 
+@compiled(inner=True)
+def _sort(keys: FloatArray, order: IntArray) -> None:
+    """Sort places by falling keys, inserting one by one: an order changes little from the last."""
+    for i in range(1, len(order)):
+        moving, place = order[i], i
+        key = keys[moving]
+        while place > 0 and keys[order[place - 1]] < key:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = moving
+
+
 @compiled(nogil=True)
 def _least_cut(order: IntArray, hits: FloatArray, targets: FloatArray) -> tuple[float, int]:
     """Least value of subset selection among the prefixes of an order, and the length of that."""
@@ -128,25 +140,23 @@ def _least_cut(order: IntArray, hits: FloatArray, targets: FloatArray) -> tuple[
 
 
 @compiled(nogil=True)
-def search_orders(law: GroupedLaw, tolerance: float, limit: int, every: int) -> FoundOrders:
+def search_orders(law: GroupedLaw, coarse: GroupedLaw, tolerance: float, limit: int) -> FoundOrders:
     """Find a lottery over orders of the groups whose acceptance is close to the optimum.
 
     Parameters
     ----------
-    law : GroupedLaw
+    law, coarse : GroupedLaw
+        With all nodes in time, and with those by which orders are compared.
     tolerance : float
         Gap at which the search ends.
     limit : int
         Most orders to evaluate.
-    every : int
-        Orders are compared with one node in time of so many; the bound is found with all of them.
 
     Returns
     -------
     FoundOrders
         The best that was seen.
     """
-    coarse = with_fewer_nodes(law, every) if every > 1 else law
     targets = law.targets
     size = len(targets)
     likely = np.minimum(law.likely, 1.0)
@@ -158,13 +168,15 @@ def search_orders(law: GroupedLaw, tolerance: float, limit: int, every: int) -> 
     best_alive, best_weights, attained = alive[:0], weights[:0], -1.0
     upper = np.inf
     count, used = 0, 0
-    order = np.argsort(-targets / np.maximum(law.likely, _TINY))
-    cut_order = order
+    order = np.arange(size)
+    _sort(targets / np.maximum(law.likely, _TINY), order)
+    cut_order = order.copy()
     while used < limit:
         hits, _ = hits_of_groups(order, coarse)
         cut, _ = _least_cut(order, hits, targets)
         if cut < upper:
-            upper, cut_order = cut, order
+            upper = cut
+            cut_order[:] = order
         for k in range(size):
             g = order[k]
             vertices[used, g] = max(hits[k + 1] - hits[k], 0.0)
@@ -191,7 +203,7 @@ def search_orders(law: GroupedLaw, tolerance: float, limit: int, every: int) -> 
             best_alive, best_weights = alive[:count].copy(), weights[:count].copy()
         if upper - attained <= tolerance:
             break
-        order = np.argsort((mixed - targets) * scale**2)
+        _sort((targets - mixed) * scale**2, order)
     upper, shortest = _least_cut(cut_order, hits_of_groups(cut_order, law)[0], targets)
     subset = np.ones(size, dtype=np.bool_)
     subset[cut_order[:shortest]] = False

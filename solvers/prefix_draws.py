@@ -38,7 +38,7 @@ _POWERS, _FAINT = 8, 1.0 / 128.0
 _UNBORN = 1e-30
 """A rate times a time below this: the token adds nothing to any sum of doubles near 1."""
 
-FEWEST_TOKENS = 2048
+FEWEST_TOKENS = 4096
 """Up to so many tokens that can be drawn, every prefix is sooner looked at."""
 
 MOST_DRAWS = 16

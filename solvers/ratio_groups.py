@@ -35,6 +35,9 @@ _HEAVY_STEPS = 12 * 4
 _HEAVY_SHIFT = 50
 _FIRST_STEP = (1023 - 12) << 2
 
+_LEAST = 5e-324
+"""What a scaled draw mass counts at least, lest a bucket with a token seem empty."""
+
 
 class RatioGroups(NamedTuple):
     """A partition of the tokens with draw mass: some stand alone, the others by ratio.
@@ -65,11 +68,37 @@ def bucket_of(target_mass: float, draw_mass: float) -> int:
     return min(max(key, 0), NUM_BUCKETS - 1)
 
 
+def bucket_edges() -> FloatArray:
+    """Give the least ratio of every bucket but the first, ascending.
+
+    Examples
+    --------
+    >>> edges = bucket_edges()
+    >>> len(edges) == NUM_BUCKETS - 1, bucket_of(edges[99], 1.0)
+    (True, 100)
+    """
+    keys = np.arange(1, NUM_BUCKETS) + _FIRST_KEY
+    return (keys << _SHIFT).view(np.float64)
+
+
 @compiled(nogil=True)
 def _step_of(mass: float) -> int:
     """Quarter of an octave that a mass from `HEAVY` on is in."""
     step = int(np.float64(mass).view(np.int64) >> _HEAVY_SHIFT) - _FIRST_STEP
     return min(max(step, 0), _HEAVY_STEPS - 1)
+
+
+@compiled(nogil=True)
+def place_among(ascending: IntArray, token: int) -> int:
+    """Give the place of a token in an ascending list; -1 where it is not."""
+    low, high = 0, len(ascending)
+    while low < high:
+        middle = (low + high) // 2
+        if ascending[middle] < token:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(ascending) and ascending[low] == token else -1
 
 
 @compiled(nogil=True, error_model="numpy")
@@ -79,9 +108,9 @@ def group_of(groups: RatioGroups, token: int, target_mass: float, draw_mass: flo
         return -1
     singles = groups.singles
     if len(singles) > 0:
-        place = np.searchsorted(singles, token)
-        if place < len(singles) and singles[place] == token:
-            return int(place)
+        place = place_among(singles, token)
+        if place >= 0:
+            return place
     return int(groups.table[bucket_of(target_mass, draw_mass * groups.scale)])
 
 
@@ -140,23 +169,36 @@ def join_buckets(
     return table, group + 1
 
 
+@compiled(inner=True)
+def with_room(numbers: IntArray, count: int) -> IntArray:
+    """Give an array with room for one number more than so many."""
+    if count < len(numbers):
+        return numbers
+    longer = np.empty(2 * count, dtype=np.int64)
+    for k in range(count):
+        longer[k] = numbers[k]
+    return longer
+
+
 @compiled(nogil=True, error_model="numpy")
 def sum_buckets(
     target_masses: FloatArray, draw_masses: FloatArray, scale: float, least: float
 ) -> tuple[FloatArray, IntArray]:
     """Sum both masses of the tokens in each bucket, (buckets, 2); list those from `least` on."""
     sums = np.zeros((NUM_BUCKETS, 2))
-    heavy = [0 for _ in range(0)]
+    heavy, count = np.empty(64, dtype=np.int64), 0
     for i in range(len(target_masses)):
         if draw_masses[i] > 0.0:
             p, q = target_masses[i], draw_masses[i] * scale
             if max(p, q) >= least:
-                heavy.append(i)
+                heavy = with_room(heavy, count)
+                heavy[count] = i
+                count += 1
             else:
                 key = bucket_of(p, q)
                 sums[key, 0] += p
-                sums[key, 1] += q
-    return sums, np.array(heavy)
+                sums[key, 1] += max(q, _LEAST)
+    return sums, heavy[:count]
 
 
 @compiled(nogil=True)
@@ -172,13 +214,21 @@ def alone(draw_masses: FloatArray, most: int) -> IntArray:
     return found[:live]
 
 
+@compiled(nogil=True, error_model="numpy")
+def buckets_of(target_masses: FloatArray, draw_masses: FloatArray) -> IntArray:
+    """Give the bucket of each token, (K,)."""
+    keys = np.empty(len(target_masses), dtype=np.int64)
+    for k in range(len(keys)):
+        keys[k] = bucket_of(target_masses[k], draw_masses[k])
+    return keys
+
+
 @compiled(nogil=True)
 def groups_alone(tokens: IntArray, scale: float) -> RatioGroups:
     """Give each of some tokens a group of its own."""
     return RatioGroups(tokens, np.full(NUM_BUCKETS, -1, dtype=np.int32), scale, len(tokens))
 
 
-@compiled(nogil=True, error_model="numpy")
 def group_by_ratio(
     target_masses: FloatArray,
     draw_masses: FloatArray,
@@ -207,22 +257,45 @@ def group_by_ratio(
     RatioGroups
         Every token alone where there are at most ``num_singles + num_buckets``.
     """
+    return group_with_sums(target_masses, draw_masses, scale, num_singles, num_buckets, cap)[0]
+
+
+def group_with_sums(
+    target_masses: FloatArray,
+    draw_masses: FloatArray,
+    scale: float,
+    num_singles: int,
+    num_buckets: int,
+    cap: float,
+) -> tuple[RatioGroups, FloatArray, FloatArray]:
+    """Do as `group_by_ratio`, and sum both masses, (G,) and (G,), over the groups."""
     few = alone(draw_masses, num_singles + num_buckets)
-    if len(few) > 0:
-        return groups_alone(few, scale)
+    if len(few):
+        return groups_alone(few, scale), target_masses[few], draw_masses[few]
     sums, heavy = sum_buckets(target_masses, draw_masses, scale, HEAVY)
     singles = choose_singles(heavy, target_masses, draw_masses, scale, num_singles, np.inf)
-    place = 0
-    for i in heavy:
-        if place < len(singles) and singles[place] == i:
-            place += 1
-        else:
-            p, q = target_masses[i], draw_masses[i] * scale
-            key = bucket_of(p, q)
-            sums[key, 0] += p
-            sums[key, 1] += q
-    table, count = join_buckets(sums, num_buckets, len(singles), cap)
-    return RatioGroups(singles, table, scale, count)
+    others = np.setdiff1d(heavy, singles, assume_unique=True)
+    own, drawn = target_masses[others], draw_masses[others] * scale
+    keys = buckets_of(own, drawn)
+    np.add.at(sums[:, 0], keys, own)
+    np.add.at(sums[:, 1], keys, np.maximum(drawn, _LEAST))
+    table, size = join_buckets(sums, num_buckets, len(singles), cap)
+    target_sums, draw_sums = sums_of_groups(sums, table, size)
+    draw_sums /= scale
+    target_sums[: len(singles)] = target_masses[singles]
+    draw_sums[: len(singles)] = draw_masses[singles]
+    return RatioGroups(singles, table, scale, size), target_sums, draw_sums
+
+
+def sums_of_groups(
+    sums: FloatArray, table: NDArray[np.int32], size: int
+) -> tuple[FloatArray, FloatArray]:
+    """Sum what buckets hold of both masses, (buckets, 2), over the groups of a table."""
+    filled = table >= 0
+    groups = table[filled]
+    target_sums = np.bincount(groups, weights=sums[filled, 0], minlength=size)
+    draw_sums = np.bincount(groups, weights=sums[filled, 1], minlength=size)
+    return np.asarray(target_sums, dtype=np.float64), np.asarray(draw_sums, dtype=np.float64)
 
 
 @compiled(nogil=True, error_model="numpy")

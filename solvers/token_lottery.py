@@ -24,7 +24,7 @@ from solvers.group_selection import (
     select_groups,
     spread_selection,
 )
-from solvers.grouped_law import GroupedLaw, join_parts, single_groups
+from solvers.grouped_law import GroupedLaw, join_parts, single_groups, with_fewer_nodes
 from solvers.law_parts import LawPart
 from solvers.order_search import FoundOrders, search_orders
 from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
@@ -201,7 +201,13 @@ class GroupLottery(TokenLottery):
 
     @cached_property
     def _selection(self) -> GroupSelection:
-        return select_groups(self.orders, self.weights, self._law)
+        return select_groups(self.orders, self.weights, self._law, -1)
+
+    def _selection_of(self, groups: IntArray) -> GroupSelection:
+        """Give the selection of some groups: of one alone where that is all that is asked for."""
+        if "_selection" in vars(self) or not (groups == groups[0]).all():
+            return self._selection
+        return select_groups(self.orders, self.weights, self._law, int(groups[0]))
 
     def _own(self, part: LawPart) -> FloatArray:
         """Target masses of the tokens of a part."""
@@ -218,9 +224,10 @@ class GroupLottery(TokenLottery):
         """Give `selected` at each token, and the chance that it is kept when it is selected."""
         groups = self.groups_of(tokens)
         kept, chances = np.zeros(len(tokens)), np.ones(len(tokens))
+        selection = self._selection_of(groups)
         for place, part in enumerate(self._parts):
             found = tokens, groups, part.probs, kept, chances
-            find_masses(self._law, self._selection, place, *found)
+            find_masses(self._law, selection, place, *found)
         return kept, chances
 
     @cached_property
@@ -288,16 +295,17 @@ def find_group_lottery(
         law = _grouped(target_masses, parts, count)
         alone = bool(single_groups(law).all())
         if alone and (effort is EXACT or len(law.targets) <= FEW):
-            lottery = _minimum_norm(law, tolerance, None)
+            lottery = minimum_norm_orders(law, tolerance, None)
             return GroupLottery(*problem, law, lottery, exhaustive=True)
         gap = max(tolerance, effort.tolerance)
-        orders = search_orders(law, gap, effort.limit, effort.every)
+        coarse = with_fewer_nodes(law, effort.every) if effort.every > 1 else law
+        orders = search_orders(law, coarse, gap, effort.limit)
         return GroupLottery(*problem, law, orders, exhaustive=effort is not EXACT)
     best: GroupLottery | None = None
     left = max_iterations
     while True:
         law = _grouped(target_masses, parts, count)
-        lottery = _minimum_norm(law, tolerance, left)
+        lottery = minimum_norm_orders(law, tolerance, left)
         found = GroupLottery(*problem, law, lottery, exhaustive=False)
         if best is None or found.gap < best.gap:
             best = found
@@ -320,8 +328,17 @@ def _grouped(target_masses: FloatArray, parts: Sequence[LawPart], count: int) ->
     return law
 
 
-def _minimum_norm(law: GroupedLaw, tolerance: float, max_iterations: int | None) -> OrderLottery:
-    """Search to the last digit, which takes a factorisation that keeps them."""
+def minimum_norm_orders(
+    law: GroupedLaw, tolerance: float, max_iterations: int | None
+) -> OrderLottery:
+    """Search orders of groups to the last digit, which takes a factorisation that keeps them.
+
+    Parameters
+    ----------
+    law : GroupedLaw
+    tolerance, max_iterations
+        As for `minimum_norm_lottery`.
+    """
     target = law.targets
     return minimum_norm_lottery(
         target,

@@ -7,12 +7,11 @@ not listed here goes through bounds and plans, row by row.
 from __future__ import annotations
 
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from mdsd.drafts import (
     DraftDistribution,
     GreedyDraft,
-    HybridDraft,
     IndependentDrafts,
     SpecHubDraft,
     TopKDraft,
@@ -31,9 +30,6 @@ from mdsd.verifiers import (
     Verifier,
 )
 from mdsd.verifiers.optimal import _closed_form
-
-if TYPE_CHECKING:
-    from mdsd.batch._lottery_kernels import LotteryKind
 
 
 class Rule(IntEnum):
@@ -55,8 +51,15 @@ class Rule(IntEnum):
     """The hub and its partner."""
     MARKS = auto()
     """The mark coupling."""
-    LOTTERY = auto()
-    """A lottery over orders of groups of tokens."""
+
+
+class Selection(IntEnum):
+    """How a fast optimal verifier selects, given no more than sums over groups of tokens."""
+
+    MARKS = auto()
+    """By the smallest mark."""
+    ORDERS = auto()
+    """By a lottery over orders of groups."""
 
 
 class Value(IntEnum):
@@ -112,9 +115,6 @@ _ACCEPTED = {
 }
 """The rate of each rule that tests drafts."""
 
-_BY_LOTTERY = (WithoutReplacement, IndependentDrafts, HybridDraft)
-"""Drafts whose lottery is found in compiled code."""
-
 _DRAWN_FIRST = (WithReplacement, WithoutReplacement, IndependentDrafts, GreedyDraft)
 """Drafts of which a single one is drawn from its row as it is."""
 
@@ -146,15 +146,11 @@ def rule_of(verifier: Verifier, draft: DraftDistribution) -> Rule | None:
 
 def _named_rule(verifier: Verifier, draft: DraftDistribution) -> Rule | None:
     kind = type(verifier)
-    if isinstance(verifier, OptimalVerifier) and kind is OptimalVerifier:
+    if kind is OptimalVerifier:
         closed = _closed_form(draft)
         if closed is not None:
             return _named_rule(closed, draft)
-        if type(draft) is WithReplacement:
-            return Rule.MARKS
-        # Exact ones search as long as it takes: that is for plans.
-        known = verifier.effort == "fast" and verifier.max_iterations is None
-        return Rule.LOTTERY if known and type(draft) in _BY_LOTTERY else None
+        return Rule.MARKS if type(draft) is WithReplacement else None
     if kind is RRSVerifier:
         if draft.num_drafts == 1:
             return Rule.SINGLE_FIRST
@@ -175,20 +171,27 @@ def mark_gap(verifier: Verifier) -> float:
     return max(optimal.tolerance, FAST_GAP) if optimal.effort == "fast" else 0.0
 
 
-def lottery_kind(verifier: Verifier, draft: DraftDistribution) -> LotteryKind:
-    """Say what is drafted and how long a fast optimal verifier searches its lotteries."""
-    from mdsd.batch._lottery_kernels import LotteryKind
-    from solvers.token_lottery import FAST, FEW, groups_of_each
+_SELECTIONS: dict[type[DraftDistribution], Selection] = {
+    WithReplacement: Selection.MARKS,
+    WithoutReplacement: Selection.ORDERS,
+}
 
-    num_top = draft.num_top if isinstance(draft, HybridDraft) else 0
-    parts = 2 if 0 < num_top < draft.num_drafts else 1
-    return LotteryKind(
-        num_drafts=draft.num_drafts,
-        num_top=num_top,
-        without=not draft.one_model_each,
-        groups=groups_of_each(FAST, parts),
-        few=FEW,
-        gap=max(cast(OptimalVerifier, verifier).tolerance, FAST.tolerance),
-        limit=FAST.limit,
-        every=FAST.every,
-    )
+
+def selection_of(verifier: Verifier, draft: DraftDistribution) -> tuple[Selection, float] | None:
+    """Say how a verifier selects from drafts like this one, and to what tolerance; None if not so.
+
+    Examples
+    --------
+    >>> from mdsd import OptimalVerifier, WithReplacement
+    >>> draft = WithReplacement([0.5, 0.5], 2)
+    >>> selection_of(OptimalVerifier(effort="fast"), draft)
+    (<Selection.MARKS: 1>, 1e-09)
+    >>> selection_of(OptimalVerifier(effort="exact"), draft) is None
+    True
+    """
+    if type(verifier) is not OptimalVerifier or verifier.effort != "fast" or draft.num_drafts == 1:
+        return None
+    found = _SELECTIONS.get(type(draft))
+    if found is None or (found is Selection.ORDERS and verifier.max_iterations is not None):
+        return None
+    return found, verifier.tolerance

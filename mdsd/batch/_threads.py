@@ -15,9 +15,13 @@ from contextvars import ContextVar
 from threading import Thread
 
 from mdsd._arguments import check_whole
+from mdsd.verifiers import OptimalVerifier, Verifier
 
 _WORTH_A_THREAD = 200_000
 """Numbers to go through below which starting a thread costs more than it saves."""
+
+_PLANNING = 100
+"""A number that is planned with costs as much as so many that are only gone through."""
 
 _PIECES_PER_THREAD = 4
 """Rows differ in cost, so each thread comes back for more a few times."""
@@ -105,3 +109,24 @@ def over_rows(work: Callable[[int, int], None], rows: int, numbers_per_row: int)
         thread.join()
     if failures:
         raise failures[0]
+
+
+def plan_rows(
+    verifier: Verifier, work: Callable[[int, int], None], rows: int, numbers_per_row: int
+) -> None:
+    """Call ``work(start, stop)`` for rows that go through plans, on threads if that is worth it.
+
+    The optimal verifier spends most of its time in compiled code, and keeps nothing. Of verifiers
+    of other packages nobody knows that; the other rules are done before a thread has started.
+
+    Parameters
+    ----------
+    verifier : Verifier
+        Whose plans they are.
+    work, rows, numbers_per_row
+        As for `over_rows`.
+    """
+    if type(verifier) is OptimalVerifier:
+        over_rows(work, rows, _PLANNING * numbers_per_row)
+    else:
+        work(0, rows)

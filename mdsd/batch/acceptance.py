@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,16 +10,13 @@ from numpy.typing import ArrayLike
 from mdsd._arguments import read_array, shown
 from mdsd._typing import AnyArray, FloatArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
-from mdsd.batch._rules import Rule, lottery_kind, mark_gap, rate_of, rule_of
-from mdsd.batch._threads import over_rows
+from mdsd.batch._rules import Rule, mark_gap, rate_of, rule_of
+from mdsd.batch._threads import plan_rows
 from mdsd.batch._values import closed_values, values_of_rows
 from mdsd.batch.tensors.spaces import locate_sides, to_host
 from mdsd.drafts import Draft, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import RRSVerifier, Verifier, get_verifier
-
-if TYPE_CHECKING:
-    from mdsd.batch._lottery_kernels import LotteryKind
 
 
 def acceptance_rates(
@@ -120,17 +117,13 @@ def _rates_on_host(
     if rate is not None:
         return closed_values(rate, target, drafted, num_drafts)
     if rule is Rule.MARKS:
-        from mdsd.batch._mark_kernels import mark_rate
+        from mdsd.batch._mark_rows import mark_rate
 
         gap = mark_gap(verifier)
         return values_of_rows(lambda _, p, q: mark_rate(p, q, num_drafts, gap), target, drafted)
     if rule is Rule.RRS_SHRINKING:
         return _path_rates(cast(RRSVerifier, verifier), target, drafted, num_drafts, numbers)
-    values = np.full(len(target.rows), np.nan)
-    if rule is Rule.LOTTERY:
-        _lottery_rates(lottery_kind(verifier, example), target, drafted, values)
-    _rates_of_plans(target, drafted, kind, num_drafts, verifier, values)
-    return values
+    return _rates_of_plans(target, drafted, kind, num_drafts, verifier)
 
 
 def _read_seeds(seeds: ArrayLike, rows: int) -> AnyArray:
@@ -181,33 +174,20 @@ def _live_row(target: BatchProbs, drafted: BatchProbs, row: int) -> tuple[FloatA
     return p[live], np.ascontiguousarray(q[:, live])
 
 
-def _lottery_rates(
-    kind: LotteryKind, target: BatchProbs, drafted: BatchProbs, values: FloatArray
-) -> None:
-    """Fill in the rates of rows with so many groups that they are searched in compiled code."""
-    from mdsd.batch._lottery_kernels import lottery_rate
+def _rates_of_plans(
+    target: BatchProbs, drafted: BatchProbs, kind: DraftKind, num_drafts: int, verifier: Verifier
+) -> FloatArray:
+    values = np.empty(len(target.rows))
 
     def work(start: int, stop: int) -> None:
         for row in range(start, stop):
-            values[row] = lottery_rate(kind, *_live_row(target, drafted, row))
+            if not kind.draft_type.declared:
+                draft = make_draft(kind, drafted, row, num_drafts)
+                values[row] = verifier.plan(target.given[row], draft).acceptance_rate
+                continue
+            p, q = _live_row(target, drafted, row)
+            draft = kind.make(q if kind.one_model_each else q[0], num_drafts)
+            values[row] = verifier.plan(p, draft).acceptance_rate
 
-    over_rows(work, *target.rows.shape)
-
-
-def _rates_of_plans(
-    target: BatchProbs,
-    drafted: BatchProbs,
-    kind: DraftKind,
-    num_drafts: int,
-    verifier: Verifier,
-    values: FloatArray,
-) -> None:
-    """Fill in the rates that are not known yet."""
-    for row in np.flatnonzero(np.isnan(values)).tolist():
-        if not kind.draft_type.declared:
-            draft = make_draft(kind, drafted, row, num_drafts)
-            values[row] = verifier.plan(target.given[row], draft).acceptance_rate
-            continue
-        p, q = _live_row(target, drafted, row)
-        draft = kind.make(q if kind.one_model_each else q[0], num_drafts)
-        values[row] = verifier.plan(p, draft).acceptance_rate
+    plan_rows(verifier, work, *target.rows.shape)
+    return values

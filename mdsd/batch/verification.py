@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,14 +14,17 @@ from mdsd._random import RandomSource, Uniforms, read_uniforms
 from mdsd._tokens import check_token_ids, read_token_ids, refuse_impossible
 from mdsd._typing import BoolArray, FloatArray, IntArray, Tensor, TensorLike
 from mdsd.batch._inputs import BatchProbs, check_support, example_draft, make_draft, read_pair
-from mdsd.batch._rules import Rule, lottery_kind, mark_gap, rule_of
-from mdsd.batch._threads import over_rows
+from mdsd.batch._rules import Rule, mark_gap, rule_of, selection_of
+from mdsd.batch._threads import over_rows, plan_rows
 from mdsd.batch.tensors.spaces import Located, check_device, is_whole, locate_sides
 from mdsd.drafts import Draft, DraftDistribution, DraftKind, read_kind
 from mdsd.errors import InvalidArgumentError, InvalidTokenError
 from mdsd.rules.possible import are_distinct, are_positive
 from mdsd.verifiers import Verifier, get_verifier
 from mdsd.verifiers.base import accept_index
+
+if TYPE_CHECKING:
+    from mdsd.batch.tensors.selections import Method
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,15 +108,19 @@ def verify_batch(
 
     Tensors on the host, such as those of torch, are read in place. On any other device, the rules
     of ``single``, ``rrs``, ``kseq``, ``spechub``, ``greedy``, ``naive`` and ``naive_tree`` run
-    there for built-in drafts of one model (pairs of SpecHub whose hub is a near tie do not). The
-    host waits once, to hear that all rows are good; with `rng` it sends the uniforms, with a tensor
-    of `uniforms` nothing. For everything else, and where a row is bad, the tensors are copied to
-    the host. On the device no plan decides what rounding leaves open: about one row in 1e9 emits
-    another token than its plan would, though with ``kseq`` every row may whose target and draft
-    agree to many digits, as any factor rho near its root is as good there. The law of what is
-    emitted is the target to 1e-12. On a device without float64 everything is computed in float32:
-    the law is then the target to 1e-5, and V 6e-8 more for draws that cannot tell smaller masses
-    apart.
+    there for built-in drafts of one model (pairs of SpecHub whose hub is a near tie do not). So
+    does a fast ``optimal``, which its name stands for there, for greedy drafts and those with and
+    without replacement: the passes over the vocabulary are made on the device, what the host needs
+    to search by comes to it in one transfer, and draws from the residual are made on the device
+    again. The host waits once, to hear that all rows are good, or for that transfer; with `rng` it
+    sends the uniforms, and for ``optimal`` what it has found. For everything else, and where a row
+    is bad, the tensors are copied to the host. On the device no plan decides what rounding leaves
+    open: about one row in 1e9 emits another token than its plan would, though every row may whose
+    target and draft agree to many digits: with ``kseq``, as any factor rho near its root is as good
+    there, and with ``optimal``, as is any order of tokens. The law of what is emitted is the target
+    to 1e-12. On a device without float64 everything that is as long as the vocabulary is computed
+    in float32: the law is then the target to 1e-5, and V 6e-8 more for draws that cannot tell
+    smaller masses apart; a search may end at another rule that is as good.
 
     Examples
     --------
@@ -141,7 +149,8 @@ def verify_batch(
             check_device(name, small, "target_probs", target.device, error=error)
     found = None
     if target.device is not None:
-        found = _verify_on_device(target, drafted, ids, kind, chosen, rng, numbers)
+        many = verifier if isinstance(verifier, Verifier) else chosen.for_many()
+        found = _verify_on_device(target, drafted, ids, kind, many, rng, numbers)
     if found is None:
         sides = target.on_host(), drafted.on_host(), ids.on_host()
         tokens, index = _verify_on_host(*sides, kind, chosen, rng, numbers.on_host())
@@ -173,8 +182,10 @@ def _verify_on_device(
         return None
     # Built-in rules do not depend on the size of the vocabulary: the smallest will do.
     example = example_draft(kind, num_drafts, vocab_size=1)
-    rule = rule_of(verifier, example)
+    rule: Rule | Method | None = rule_of(verifier, example)
     if rule not in TESTS:
+        rule = _method_of(verifier, example)
+    if rule is None:
         return None
     return verify_on_device(
         target,
@@ -186,6 +197,14 @@ def _verify_on_device(
         rng=rng,
         uniforms=uniforms,
     )
+
+
+def _method_of(verifier: Verifier, draft: DraftDistribution) -> Method | None:
+    if selection_of(verifier, draft) is None:
+        return None
+    from mdsd.batch.tensors.methods import method_of
+
+    return method_of(verifier, draft)
 
 
 def _verify_on_host(
@@ -208,11 +227,16 @@ def _verify_on_host(
     tokens = np.full(len(ids), -1, dtype=np.int64)
     rule = rule_of(verifier, example)
     if rule is not None:
-        _run(_kernel(rule, verifier, example), target, drafted, ids, numbers, tokens)
+        _run(_kernel(rule, verifier), target, drafted, ids, numbers, tokens)
     # Rows without a kernel, and those that rounding could decide either way.
-    for row in np.flatnonzero(tokens < 0).tolist():
-        plan = verifier.plan(target.given[row], make_draft(kind, drafted, row, num_drafts))
-        tokens[row] = plan.verify(ids[row], uniforms=numbers[row]).token_id
+    left = np.flatnonzero(tokens < 0)
+
+    def work(start: int, stop: int) -> None:
+        for row in left[start:stop].tolist():
+            plan = verifier.plan(target.given[row], make_draft(kind, drafted, row, num_drafts))
+            tokens[row] = plan.verify(ids[row], uniforms=numbers[row]).token_id
+
+    plan_rows(verifier, work, len(left), target.vocab_size)
     return tokens, accept_index(ids, tokens)
 
 
@@ -248,7 +272,7 @@ def verify_one(
         target = _rows_of(target_probs[np.newaxis])
         # Several models, or none: the rule asks for the target alone.
         drafted = _rows_of(np.atleast_2d(getattr(draft, "draft_probs", target_probs)))
-        kernel = _kernel(rule, verifier, draft)
+        kernel = _kernel(rule, verifier)
         _run(kernel, target, drafted, draft_token_ids[np.newaxis], numbers, tokens)
     if tokens[0] < 0:
         plan = verifier.plan(target_probs, draft)
@@ -338,15 +362,11 @@ def _run(
     over_rows(partial(kernel, *arrays), *target.rows.shape)
 
 
-def _kernel(rule: Rule, verifier: Verifier, draft: DraftDistribution) -> Callable[..., None]:
+def _kernel(rule: Rule, verifier: Verifier) -> Callable[..., None]:
     if rule is Rule.MARKS:
-        from mdsd.batch._mark_kernels import verify_mark_rows
+        from mdsd.batch._mark_rows import verify_mark_rows
 
         return partial(verify_mark_rows, mark_gap(verifier))
-    if rule is Rule.LOTTERY:
-        from mdsd.batch._lottery_kernels import verify_lottery_rows
-
-        return partial(verify_lottery_rows, lottery_kind(verifier, draft))
     from mdsd.batch._kernels import verify_rows
 
     return partial(verify_rows, int(rule))

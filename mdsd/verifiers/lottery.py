@@ -70,8 +70,7 @@ class LotteryPlan(SelectionPlan):
         return kept * accept_probs(self.target_probs[tokens], selected)
 
     def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        from solvers.fast_lottery import draw_orders
-        from solvers.group_selection import select_drafts
+        from solvers.group_selection import draw_orders, select_drafts
 
         # What is left of the number, once it has said which order, says which draft.
         places, inside = draw_orders(self.weights, np.ascontiguousarray(uniforms[:, 0]))

@@ -96,6 +96,7 @@ def verifier_rows() -> Iterator[list[Row]]:
     options: tuple[tuple[str, str, Values], ...] = (
         ("OptimalVerifier", "tolerance", TOLERANCES),
         ("OptimalVerifier", "max_iterations", ITERATIONS),
+        ("OptimalVerifier", "effort", names("slow", exat="'exact'", FAST="fast")),
         ("RRSVerifier", "monte_carlo_paths", {**COUNTS, **written(1)}),
         ("RRSVerifier", "seed", WHOLE_SEEDS),
     )

@@ -14,7 +14,7 @@ import mdsd
 from mdsd._random import draw_tokens, generator
 from mdsd.batch import acceptance_bounds, verify_batch
 from mdsd.batch._rules import rule_of
-from mdsd.batch.tensors import bounds, emission, inputs, spaces, verification
+from mdsd.batch.tensors import arguments, bounds, emission, inputs, spaces, verification
 from mdsd.batch.tensors.spaces import Space, is_tensor, to_host
 from mdsd.drafts import default_kinds, read_kind
 from mdsd.rules import accepting, kseq, possible, sums
@@ -310,7 +310,8 @@ def test_bounds_at_full_vocabulary():
 @pytest.mark.parametrize(
     ("verifier", "draft", "n"),
     [
-        ("optimal", "with_replacement", 2),
+        (mdsd.OptimalVerifier(effort="exact"), "with_replacement", 2),
+        (mdsd.OptimalVerifier(effort="exact"), "without_replacement", 2),
         ("rrs", "independent", 2),
         ("naive", "top_k", 2),
     ],
@@ -500,7 +501,7 @@ def test_what_is_possible_is_what_a_draft_says(draft):
                 if rng.random() < 0.5:
                     ids = rng.integers(0, 6, ids.shape)
                 expected = bool(law.is_possible(ids)[0])
-                assert bool(verification._possible(read, far(ids), read_kind(draft))) == expected
+                assert bool(arguments._possible(read, far(ids), read_kind(draft))) == expected
 
 
 def test_tops_that_a_division_may_make_equal():

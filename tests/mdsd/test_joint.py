@@ -18,10 +18,10 @@ from mdsd import (
     WithReplacement,
 )
 from mdsd.testing import random_probs
-from solvers.grouped_joint import GroupedCertain, GroupedJoint
-from solvers.polymatroid import OrderLottery
+from solvers.group_hits import hits_of_groups
 
 from .. import own_kinds
+from ..shared_groups import heavy_and_tiny, share_groups, shares
 
 EXACT = 1e-12
 
@@ -140,55 +140,44 @@ def test_laws_are_told_apart():
 class TestGroups:
     """Orders of groups of tokens of several laws, against the law of the drafts."""
 
-    def laws(self):
+    def test_prefix_hits(self, monkeypatch):
+        share_groups(monkeypatch)
         a, b = vectors(5, 2, 6)
-        drafts = [WithoutReplacement(a, 2), GreedyDraft(b, 2), IndependentDrafts([a, b])]
-        joined = JointDrafts(drafts)
-        masses = np.full(joined.vocab_size, 1.0 / joined.vocab_size)
-        return joined, next(joined.grouped_laws(masses))
+        draws = WithoutReplacement(heavy_and_tiny(np.random.default_rng(0), 3, 9), 2)
+        draft = JointDrafts([draws, GreedyDraft(b, 2), IndependentDrafts([a, b])], num_others=2)
+        masses = np.full(draft.vocab_size, 1.0 / draft.vocab_size)
+        lottery = mdsd.OptimalVerifier().plan(masses, draft)._lottery
+        groups = lottery.groups_of(np.arange(draft.vocab_size))
+        (drawn,) = np.nonzero(groups >= 0)
+        assert set(np.flatnonzero(groups < 0)) == set(np.flatnonzero(draft.token_hit_probs() == 0))
+        sizes = np.bincount(groups[drawn])
+        assert sizes.min() > 0
+        for seed in range(5):
+            order = np.random.default_rng(seed).permutation(len(sizes))
+            tokens = drawn[np.argsort(np.argsort(order)[groups[drawn]], kind="stable")]
+            rest = np.flatnonzero(groups < 0)
+            ends = np.concatenate([[0], np.cumsum(sizes[order])])
+            expected = draft.hit_probs(np.concatenate([tokens, rest]))[ends]
+            found = hits_of_groups(order, lottery._law)[0]
+            np.testing.assert_allclose(found, expected, rtol=0, atol=EXACT)
+        assert (sizes > 1).any()
 
-    def test_prefix_hits(self):
-        draft, law = self.laws()
-        order = np.random.default_rng(0).permutation(len(law.groups))
-        tokens = law.groups.tokens(order)
-        rest = np.setdiff1d(np.arange(draft.vocab_size), tokens)
-        ends = np.concatenate([[0], np.cumsum(np.diff(law.groups.starts)[order])])
-        expected = draft.hit_probs(np.concatenate([tokens, rest]))[ends]
-        np.testing.assert_allclose(law.prefix_hits(order), expected, rtol=0, atol=EXACT)
-
-    def test_selection_is_what_the_orders_select(self):
-        draft, law = self.laws()
-        rng = np.random.default_rng(1)
-        orders = np.array([rng.permutation(len(law.groups)) for _ in range(3)], dtype=np.int32)
-        weights = np.array([0.2, 0.3, 0.5])
-        lottery = OrderLottery(orders, weights, np.zeros(0), 0.0, 1.0, np.zeros(0, dtype=bool), 3)
-        expected = np.zeros(draft.vocab_size)
-        for order, weight in zip(orders, weights, strict=True):
-            for step in (1, -1):  # each group in its order or in the reverse
-                spelt = [
-                    law.groups.members[law.groups.starts[g] : law.groups.starts[g + 1]][::step]
-                    for g in order
-                ]
-                tokens = np.concatenate(spelt)
-                rest = np.setdiff1d(np.arange(draft.vocab_size), tokens)
-                gains = np.diff(draft.hit_probs(np.concatenate([tokens, rest])))
-                expected[tokens] += weight / 2 * gains[: len(tokens)]
-        selection = law.select(orders, lottery.weights_by_token)
-        found = np.zeros(draft.vocab_size)
-        found[law.groups.members] = selection.of_all()
-        np.testing.assert_allclose(found, expected, rtol=0, atol=EXACT)
-        for group in range(len(law.groups)):
-            start, stop = law.groups.starts[group : group + 2]
-            np.testing.assert_allclose(
-                selection.of_group(group), found[law.groups.members[start:stop]], atol=1e-14
-            )
+    def test_parts_are_moved_to_their_tokens(self):
+        a, b = vectors(5, 2, 6)
+        draft = JointDrafts([WithoutReplacement(a, 2), GreedyDraft(b, 2), TopKDraft(b, 3)])
+        parts = draft.law_parts()
+        assert [part.offset for part in parts] == [0, 6, 6, 12]
+        assert sum(part.num_drafts for part in parts) == draft.num_drafts
+        assert {part.vocab_size for part in parts} == {6}
+        unknown = JointDrafts([WithoutReplacement(a, 2), own(b, 2)])
+        assert unknown.law_parts() == ()  # of one all that is known is what it hits
 
     def test_a_group_that_is_hit_hides_those_behind_it(self):
-        sure = GroupedCertain(np.array([0]), 2)
-        both = GroupedJoint([sure, sure], [0, 2], 4)
-        assert both.prefix_hits(np.array([1, 0])).tolist() == [0.0, 1.0, 1.0]
-        selection = both.select(np.array([[1, 0]], dtype=np.int32), np.ones((1, 2)))
-        assert selection.of_all().tolist() == [0.0, 1.0]
+        sure = TopKDraft([0.6, 0.4], 1)
+        plan = mdsd.OptimalVerifier().plan([0.0, 0.0, 1.0, 0.0], JointDrafts([sure, sure]))
+        assert plan.selected.tolist() == [0.0, 0.0, 1.0, 0.0]
+        hits = hits_of_groups(plan._lottery.orders[0].astype(np.int64), plan._lottery._law)[0]
+        assert hits.tolist() == [0.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("share", [1, 4])
@@ -202,6 +191,6 @@ def test_large_vocabularies_in_groups(share):
     )
     masses = np.concatenate([*(0.3 * row for row in p), [0.1]])
     plan = mdsd.OptimalVerifier(max_iterations=40 * share).plan(masses, draft)
-    assert not plan.selected_at_hand
+    assert shares(plan)
     assert 0.0 <= plan.gap <= 5e-3 / share
     np.testing.assert_allclose(plan.marginal_law(), masses, rtol=0, atol=EXACT)

@@ -1,15 +1,11 @@
-"""Laws of a few draws in exact fractions, and what a lottery over grouped orders does with them."""
+"""Laws of a few draws in exact fractions, and what a lottery over orders of groups selects."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-
-from solvers.groups import TokenGroups
-from solvers.polymatroid import OrderLottery
 
 ExactLaw = dict[tuple[int, ...], Fraction]
 
@@ -41,53 +37,50 @@ def independent_draws(laws: np.ndarray) -> ExactLaw:
     return law
 
 
+def certain(tokens: list[int]) -> ExactLaw:
+    """Law of tokens that are drafted whatever chance does."""
+    return {tuple(tokens): Fraction(1)}
+
+
+def joint(laws: list[ExactLaw], offsets: list[int]) -> ExactLaw:
+    """Law of independent parts, the tokens of each moved by its offset."""
+    joined: ExactLaw = {(): Fraction(1)}
+    for law, offset in zip(laws, offsets, strict=True):
+        joined = {
+            (*before, *(token + offset for token in row)): mass * prob
+            for before, mass in joined.items()
+            for row, prob in law.items()
+        }
+    return joined
+
+
 def hit(law: ExactLaw, chosen: set[int]) -> Fraction:
     """Probability that some draw is among the chosen tokens."""
     return sum((prob for row, prob in law.items() if chosen & set(row)), Fraction(0))
 
 
-def lottery_of(orders: np.ndarray, weights: np.ndarray) -> OrderLottery:
-    """Give a lottery over orders of groups, of which nothing but these is known."""
-    size = orders.shape[1]
-    return OrderLottery(
-        orders=orders.astype(np.int32),
-        weights=weights,
-        selected=np.zeros(size),
-        attained=0.0,
-        upper=1.0,
-        subset=np.zeros(size, dtype=np.bool_),
-        iterations=len(orders),
-    )
+def group_hits(law: ExactLaw, groups: np.ndarray, order: np.ndarray) -> list[float]:
+    """Probability that some draw is in the first k groups of an order, for every k."""
+    ahead = [
+        set(np.flatnonzero(np.isin(groups, order[:k])).tolist()) for k in range(len(order) + 1)
+    ]
+    return [float(hit(law, tokens)) for tokens in ahead]
 
 
-def token_orders(groups: TokenGroups, order: np.ndarray) -> Iterator[list[int]]:
-    """Spell an order of groups out, all its groups as they are and all of them reversed."""
-    members, starts = groups.members.tolist(), groups.starts.tolist()
-    pieces = [members[starts[g] : starts[g + 1]] for g in order.tolist()]
-    for step in (1, -1):
-        yield [token for piece in pieces for token in piece[::step]]
+def selection(
+    law: ExactLaw, groups: np.ndarray, orders: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Probability that each token is selected, over all tuples of the law.
 
-
-def selection(law: ExactLaw, groups: TokenGroups, lottery: OrderLottery) -> np.ndarray:
-    """Probability that each token is selected by the lottery, over all tuples of the law."""
-    selected = [Fraction(0)] * groups.vocab_size
-    for order, weight in zip(lottery.orders, lottery.weights.tolist(), strict=True):
-        for tokens in token_orders(groups, order):
-            rank = {token: place for place, token in enumerate(tokens)}
-            for row, prob in law.items():
-                selected[min(row, key=rank.__getitem__)] += Fraction(weight) / 2 * prob
+    Each draft in the first group of an order that was met is selected with equal chances; `groups`
+    gives that of each token, (V,).
+    """
+    selected, group = [Fraction(0)] * len(groups), groups.tolist()
+    for order, weight in zip(orders.tolist(), weights.tolist(), strict=True):
+        rank = {g: place for place, g in enumerate(order)}
+        for row, prob in law.items():
+            first = min(rank[group[token]] for token in row)
+            met = [token for token in row if rank[group[token]] == first]
+            for token in met:
+                selected[token] += Fraction(weight) * prob / len(met)
     return np.array([float(mass) for mass in selected])
-
-
-def random_groups(rng: np.random.Generator, tokens: np.ndarray, vocab_size: int) -> TokenGroups:
-    """Cut a random order of the tokens at random places, at least one group of several tokens."""
-    members = rng.permutation(tokens)
-    count = int(rng.integers(1, max(2, len(members))))
-    cuts = np.sort(rng.permutation(np.arange(1, len(members)))[: count - 1])
-    return TokenGroups(vocab_size, members, np.concatenate([[0], cuts, [len(members)]]))
-
-
-def random_lottery(rng: np.random.Generator, size: int) -> OrderLottery:
-    count = int(rng.integers(1, 4))
-    orders = np.array([rng.permutation(size) for _ in range(count)])
-    return lottery_of(orders, rng.dirichlet(np.ones(count)))

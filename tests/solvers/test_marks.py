@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,14 +13,25 @@ from scipy.stats import chi2
 
 from mdsd.drafts import WithReplacement
 from solvers.marks import (
+    GroupedMarks,
     MarkCoupling,
     _cap_with_overlap,
     couple_marks,
     draw_marks,
+    grouped_coupling,
+    optimal_coupling,
     select_smallest,
     smallest_mark_probs,
 )
-from solvers.prefix import best_prefix
+from solvers.prefix import best_prefix, prefix_with_replacement
+from solvers.ratio_groups import (
+    RatioGroups,
+    groups_of_tokens,
+    join_buckets,
+    spread_over_tokens,
+    sum_buckets,
+    sure_overlap,
+)
 
 FALSE_ALARM = 1e-6
 """Chance that one sampling check fails for right code; seeds are fixed, so once for all."""
@@ -125,7 +137,7 @@ def group_masses(coupling: MarkCoupling, q: np.ndarray) -> np.ndarray:
     return np.bincount(coupling.group[drawn], weights=q[drawn], minlength=len(coupling.starts) - 1)
 
 
-def check_pieces(coupling: MarkCoupling, q: np.ndarray) -> None:
+def check_pieces(coupling: MarkCoupling, q: np.ndarray, rtol: float = 0.0) -> None:
     """Pieces tile [0, 1] and hold as much mass as they are long: marks are uniform."""
     assert coupling.starts[0] == 0
     assert coupling.starts[-1] == len(coupling.left) == len(coupling.right)
@@ -144,7 +156,7 @@ def check_pieces(coupling: MarkCoupling, q: np.ndarray) -> None:
         assert (np.diff(coupling.levels[mine]) >= 0).all()
         assert coupling.levels[mine][-1] == 1.0
     held = shares_of(coupling) * np.repeat(group_masses(coupling, q), np.diff(coupling.starts))
-    np.testing.assert_allclose(held, lengths, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(held, lengths, rtol=rtol, atol=1e-15)
     assert ((coupling.group == -1) == (q == 0)).all()
 
 
@@ -328,14 +340,13 @@ class TestOneRow:
 
 
 @pytest.mark.parametrize("problem", SMALL)
-def test_the_token_of_the_smallest_mark_is_selected(problem):
+def test_the_place_of_the_smallest_mark_is_found(problem):
     coupling = problem.couple()
     rng = np.random.default_rng(0)
     ids = rng.choice(np.flatnonzero(problem.q), (500, problem.n))
     uniforms = rng.choice([0.0, 0.25, 0.5, rng.random(), np.nextafter(1.0, 0.0)], ids.shape)
     winners = draw_marks(coupling, ids, uniforms).argmin(axis=1)
-    expected = ids[np.arange(len(ids)), winners]
-    assert select_smallest(coupling, ids, uniforms).tolist() == expected.tolist()
+    assert select_smallest(coupling, ids, uniforms).tolist() == winners.tolist()
 
 
 def test_the_first_of_equal_marks_is_selected():
@@ -344,7 +355,7 @@ def test_the_first_of_equal_marks_is_selected():
     ids, uniforms = np.array([[0, 2], [2, 0], [1, 1]]), np.full((3, 2), 0.5)
     marks = draw_marks(coupling, ids, uniforms)
     assert (marks[:, 0] == marks[:, 1]).all()
-    assert select_smallest(coupling, ids, uniforms).tolist() == [0, 2, 1]
+    assert select_smallest(coupling, ids, uniforms).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("problem", SMALL)
@@ -475,3 +486,188 @@ def test_other_drafts_have_other_chances():
     rows = np.array(list(itertools.permutations(range(5), 3)))
     probs = smallest_mark_probs(coupling, rows)
     assert np.ptp(probs[:, 0]) > 0.05
+
+
+# --- marks of groups of tokens -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedProblem:
+    """A problem, and the marks of its groups."""
+
+    problem: Problem
+    marks: GroupedMarks
+
+    @property
+    def group(self) -> np.ndarray:
+        """Group of each token, (V,)."""
+        p, q = self.problem.p, self.problem.q
+        return groups_of_tokens(self.marks.groups, np.arange(len(q)), p, q)
+
+    @property
+    def selected(self) -> np.ndarray:
+        """Mass with which each token is selected, as it is said."""
+        p, q = self.problem.p, self.problem.q
+        return spread_over_tokens(self.marks.groups, self.marks.slopes, p, q)
+
+    @property
+    def attained(self) -> float:
+        return math.fsum(np.minimum(self.problem.p, self.selected))
+
+
+def grouped(problem: Problem, tolerance: float = 1e-3) -> GroupedProblem:
+    return GroupedProblem(problem, grouped_coupling(problem.p, problem.q, problem.n, tolerance))
+
+
+def check_grouped(found: GroupedProblem, tolerance: float) -> None:
+    """Check the pieces, the masses selected, and lower <= attained <= bound <= upper."""
+    problem, marks, group = found.problem, found.marks, found.group
+    count = marks.groups.size
+    assert ((group >= 0) == (problem.q > 0)).all()
+    # Of groups the coupling knows as of tokens.
+    drawn = group >= 0
+    masses = np.bincount(group[drawn], problem.q[drawn], count)
+    assert masses.min() > 0.0
+    # A group of 100,000 equal tokens is as many roundings one way.
+    rounding = 1e-13 if len(group) < 100_000 else 1e-11
+    check_pieces(marks.coupling, masses, rtol=rounding)
+    expected = integrated(marks.coupling, masses, problem.n)
+    np.testing.assert_allclose(marks.slopes * masses, expected, rtol=1e-11, atol=1e-13)
+    selected = found.selected
+    assert selected.sum() == pytest.approx(1.0, abs=10 * rounding)
+    np.testing.assert_array_equal(selected[drawn], problem.q[drawn] * marks.slopes[group[drawn]])
+    bound = prefix_with_replacement(problem.p, problem.q, problem.n)[0]
+    assert marks.lower <= found.attained + rounding
+    assert found.attained <= bound + 1e-12
+    assert bound <= marks.upper + 1e-12
+    assert marks.upper - marks.lower <= tolerance
+
+
+def tokens_like(kind: str, size: int, n: int = 3) -> Problem:
+    rng = np.random.default_rng([size, n, *kind.encode()])
+    if kind == "equal":
+        p, q = np.full((2, size), 1.0)
+    elif kind == "flat":
+        p, q = np.exp(rng.normal(size=(2, size)))
+    elif kind == "tiny":
+        p, q = 10.0 ** rng.uniform(-300, 0, (2, size))
+    elif kind == "zeros":
+        p, q = np.exp(rng.normal(size=(2, size)))
+        p = p * (rng.random(size) < 0.5)
+        q = q * (rng.random(size) < 0.9)
+    elif kind == "one-heavy":
+        p, q = 1e-12 * rng.random((2, size)) / size
+        p[3], q[3] = 1.0, 1.0
+    else:
+        logits = 3.0 * rng.normal(size=size)
+        p, q = np.exp([logits, logits + rng.normal(size=size)])
+    p[0], q[0] = max(p[0], 1e-3), max(q[0], 1e-3)
+    return Problem(p / p.sum(), q / q.sum(), n)
+
+
+GROUPED_KINDS = ["peaked", "flat", "equal", "tiny", "zeros", "one-heavy"]
+
+
+@pytest.mark.parametrize("kind", GROUPED_KINDS)
+@pytest.mark.parametrize("n", [1, 2, 4, 16])
+@pytest.mark.parametrize("size", [1, 5, 300, 600, 3000])
+def test_marks_of_groups(kind, n, size):
+    if kind == "one-heavy":
+        size = max(size, 5)
+    check_grouped(grouped(tokens_like(kind, size, n)), 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["peaked", "flat", "equal", "tiny"])
+def test_marks_of_groups_of_128_000_tokens(kind):
+    found = grouped(tokens_like(kind, 128_000, 4))
+    check_grouped(found, 1e-3)
+    assert found.marks.groups.size < 2000
+
+
+@pytest.mark.parametrize("wrong", ["slopes", "upper", "lower"])
+def test_check_notices_other_marks_of_groups(wrong):
+    """Negative controls of `check_grouped`."""
+    found = grouped(tokens_like("peaked", 3000))
+    check_grouped(found, 1e-3)
+    changed = {
+        "slopes": found.marks.slopes[::-1],
+        "upper": found.marks.lower,
+        "lower": found.marks.upper,
+    }
+    other = found.marks._replace(**{wrong: changed[wrong]})
+    with pytest.raises(AssertionError):
+        check_grouped(GroupedProblem(found.problem, other), 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["flat", "zeros", "tiny"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_lossless_by_enumeration(kind, n, most):
+    """The smallest mark over all tuples of tokens in shared groups, thinned to the target."""
+    problem = tokens_like(kind, 7, n)
+    marks = marks_of_few_groups(problem, most)
+    found = GroupedProblem(problem, marks)
+    group = found.group
+    ids, masses = all_tuples(problem)
+    probs = smallest_mark_probs(marks.coupling, group[ids])
+    law = np.zeros(7)
+    np.add.at(law, ids, masses[:, np.newaxis] * probs)
+    selected = found.selected
+    np.testing.assert_allclose(law, selected, rtol=0, atol=1e-14)
+    # Accepted with min(1, p / m^); what is rejected is emitted from the rest.
+    accepted = law * np.minimum(
+        1.0, np.divide(problem.p, selected, out=np.ones(7), where=selected > 0)
+    )
+    rest = np.maximum(problem.p - selected, 0.0)
+    if rest.sum() > 0.0:
+        rest *= (1.0 - accepted.sum()) / rest.sum()
+    np.testing.assert_allclose(accepted + rest, problem.p, rtol=0, atol=1e-13)
+    # Control: were tokens thinned as if each had the slope of another group, it would not be.
+    if most > 1 and kind != "tiny" and np.ptp(marks.slopes) > 1e-2:
+        assert np.abs(law - problem.q * marks.slopes[::-1][group]).max() > 1e-6
+
+
+def marks_of_few_groups(problem: Problem, most: int) -> GroupedMarks:
+    """Give what `grouped_coupling` does of a few tokens, but in groups."""
+    sums, _ = sum_buckets(problem.p, problem.q, 1.0, np.inf)
+    table, count = join_buckets(sums, most, 0, float(problem.n))
+    groups = RatioGroups(np.empty(0, dtype=np.int64), table, 1.0, count)
+    group = groups_of_tokens(groups, np.arange(len(problem.q)), problem.p, problem.q)
+    drawn = group >= 0
+    p, q = (np.bincount(group[drawn], masses[drawn], count) for masses in (problem.p, problem.q))
+    upper, coupling = optimal_coupling(p, q, problem.n)
+    slopes = coupling.selected / q
+    return GroupedMarks(groups, coupling, slopes, upper, sure_overlap(sums, table, slopes))
+
+
+class TestRefinement:
+    """More and more groups, until the gap is as small as it is to be."""
+
+    def find(self, tolerance: float) -> GroupedProblem:
+        return grouped(tokens_like("flat", 20_000, 3), tolerance)
+
+    def test_smaller_gaps_take_more_groups(self):
+        counts, gaps = [], []
+        for tolerance in (1.0, 1e-3, 3e-4, 1e-6):
+            found = self.find(tolerance)
+            counts.append(found.marks.groups.size)
+            gaps.append(found.marks.upper - found.marks.lower)
+            check_grouped(found, max(tolerance, 3e-4))
+        assert counts == sorted(counts)
+        assert counts[0] <= 512 < counts[2]
+        assert gaps == sorted(gaps, reverse=True)
+        assert gaps[0] > 3e-4 >= gaps[2]
+        # Buckets have a width: with groups there is a gap that is left.
+        assert gaps[-1] > 1e-6
+
+    def test_it_is_content_with_what_is_enough(self):
+        first = self.find(1.0)
+        enough = first.marks.upper - first.marks.lower
+        assert self.find(enough).marks.groups.size == first.marks.groups.size
+        assert self.find(0.99 * enough).marks.groups.size > first.marks.groups.size
+
+    def test_few_tokens_stand_alone(self):
+        found = grouped(tokens_like("flat", 300))
+        assert found.marks.groups.size == 300
+        assert found.marks.upper - found.marks.lower < 1e-9
+        assert grouped(tokens_like("flat", 600)).marks.groups.size < 600

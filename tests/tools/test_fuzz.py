@@ -196,6 +196,40 @@ def test_flaws_are_noticed(name, kind):
     assert all(f"flawed:{name}" in found for found in report.failures)
 
 
+def test_the_optimal_verifier_goes_with_both_efforts_and_in_coarse_groups(monkeypatch):
+    """The certified gaps are held against the bound: those of coarse groups are not small."""
+    gaps: dict[str, list[float]] = {}
+    note = fuzz.Report.note
+
+    def noting(self: Any, check: str, deviation: float, problem: Any, subject: str) -> None:
+        note(self, check, deviation, problem, subject)
+        if check == "rate: optimal certifies its gap":
+            gaps.setdefault(subject, []).append(deviation)
+
+    monkeypatch.setattr(fuzz.Report, "note", noting)
+    before = fuzz.token_lottery.FAST
+    assert not fuzz.run_chunk(3, 0, 40, None).failures
+    efforts = [len(gaps[name]) for name in ("optimal", fuzz.FAST, fuzz.COARSE)]
+    assert efforts == [40, 40, 40]
+    assert fuzz.token_lottery.FAST is before
+
+
+def test_a_certificate_that_does_not_hold_is_noticed(monkeypatch):
+    """In coarse groups, where alone there is a gap to speak of."""
+    upper = fuzz.token_lottery.TokenLottery.upper.fget
+    monkeypatch.setattr(
+        fuzz.token_lottery.TokenLottery,
+        "upper",
+        property(lambda self: self.attained + 0.5 * (upper(self) - self.attained)),
+    )
+    failures = fuzz.run_chunk(3, 0, 40, None).failures
+    assert f"rate: optimal certifies its gap ({fuzz.COARSE} on independent)" in failures
+    assert all(fuzz.COARSE in found for found in failures)
+    for failure in failures.values():
+        exec(failure.snippet, {})
+        break
+
+
 @pytest.mark.usefixtures("flawed")
 def test_what_is_no_verifier_is_refused():
     with pytest.raises(TypeError, match="flawed:NotOne is not a Verifier"):
@@ -275,7 +309,7 @@ PROBLEM = fuzz.Problem(
 
 
 def test_snippets_run():
-    for subject in ("draft", "auto", "submodular", "kseq"):
+    for subject in ("draft", "auto", "submodular", "kseq", fuzz.FAST):
         exec(PROBLEM.snippet("check", subject), {})
 
 

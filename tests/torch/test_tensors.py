@@ -9,8 +9,17 @@ import mdsd
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd.batch import _inputs, acceptance_bounds, acceptance_rates, verify_batch
 from mdsd.batch._rules import Rule, rule_of
-from mdsd.batch.tensors import bounds, spaces, verification
+from mdsd.batch.tensors import (
+    arguments,
+    bounds,
+    inputs,
+    methods,
+    selections,
+    spaces,
+    verification,
+)
 from mdsd.drafts import read_kind
+from solvers.ratio_groups import NUM_BUCKETS
 
 from .. import commands
 from ..mdsd.batch_rows import DRAFTS, KINDS, instances
@@ -273,7 +282,8 @@ def test_error_of_bounds_by_type(on_device, dtype):
 
 
 @pytest.mark.parametrize(
-    ("verifier", "draft"), [("optimal", "with_replacement"), ("naive", "top_k")]
+    ("verifier", "draft"),
+    [(mdsd.OptimalVerifier(effort="exact"), "with_replacement"), ("naive", "top_k")],
 )
 def test_other_rules_go_through_the_host_and_back(on_device, verifier, draft):
     targets, drafted, ids, _ = instances(draft, 2, size=8, repeats=2)
@@ -291,6 +301,64 @@ def test_other_rules_go_through_the_host_and_back(on_device, verifier, draft):
         rtol=0,
         atol=1e-6,
     )
+
+
+# --- optimal verification: sums there, the search on the host -------------------------------------
+
+FAST_VERIFIER = mdsd.OptimalVerifier(effort="fast")
+SELECTED = [(draft, n) for draft in ("with_replacement", "without_replacement") for n in (2, 4)]
+
+
+def device_batch(p, q, ids, kind, num_uniforms, numbers=None):
+    """What `read_arguments` makes of tensors, also of those on the host."""
+    space = spaces.space_of(p)
+    target, drafted = inputs.read_probs(space, p), inputs.read_probs(space, q)
+    good = target.good & drafted.good & arguments._possible(drafted, ids, read_kind(kind))
+    return arguments.DeviceBatch(space, target, drafted, ids, good, numbers, num_uniforms)
+
+
+def selected_rows(draft, n):
+    """Rows of 3,000 tokens: more than are listed for the host."""
+    rng = np.random.default_rng(n)
+    p, q = peaked_rows(rng, 6, 3000)
+    q[1], p[2, ::3] = 1.0 / 3000, 0.0
+    p /= p.sum(axis=1, keepdims=True)
+    laws = [DRAFTS[draft](row, n) for row in q]
+    ids = np.array([law.sample(rng) for law in laws])
+    plans = [FAST_VERIFIER.plan(row, law) for row, law in zip(p, laws, strict=True)]
+    uniforms = 1.0 - 0.3 * rng.random((6, plans[0].num_uniforms)) ** 2
+    expected = [
+        plan.verify(row, uniforms=own).token_id
+        for plan, row, own in zip(plans, ids, uniforms, strict=True)
+    ]
+    return p, q, ids, laws[0], uniforms, expected
+
+
+@pytest.mark.parametrize(("draft", "n"), SELECTED)
+def test_selections_in_torch_are_those_of_fast_plans(device, draft, n):
+    skip_without_float64(device)
+    p, q, ids, law, uniforms, expected = selected_rows(draft, n)
+    sides = (send(x, device) for x in (p, q, ids))
+    batch = device_batch(*sides, draft, uniforms.shape[1], send(uniforms, device))
+    found = selections.verify_by_groups(
+        batch,
+        methods.method_of(FAST_VERIFIER, law),
+        rng=None,
+        uniforms=spaces.Located.of(None),
+    )
+    assert found[0].tolist() == expected
+    assert found[0].device == found[1].device == batch.ids.device
+
+
+@pytest.mark.parametrize(("draft", "n"), SELECTED)
+def test_optimal_batches_on_a_device_are_those_of_fast_plans(on_device, draft, n):
+    skip_without_float64(on_device)
+    p, q, ids, _, uniforms, expected = selected_rows(draft, n)
+    sides = (send(x, on_device) for x in (p, q, ids))
+    call = {"draft": draft, "verifier": "optimal"}
+    found = verify_batch(*sides, **call, uniforms=send(uniforms, on_device))
+    assert found.token_ids.device.type == on_device
+    assert found.token_ids.tolist() == expected
 
 
 # --- nothing leaves the device -------------------------------------------------------------------
@@ -362,6 +430,34 @@ def test_verifications_ask_for_one_value(rule, from_host):
     assert watch.asked == 1
     assert watch.arrivals == 0
     assert tokens.shape == index.shape == (4,)
+
+
+@pytest.mark.parametrize("size", [3000, 400])
+@pytest.mark.parametrize(("draft", "n"), SELECTED)
+def test_selections_ask_for_no_value_beside_the_one_transfer(draft, n, size):
+    p, q = on_meta(np.ones((4, size))), on_meta(np.ones((4, size)), torch.float16)
+    law = DRAFTS[draft](np.full(size, 1.0 / size), n)
+    method, count = methods.method_of(FAST_VERIFIER, law), FAST_VERIFIER.num_uniforms(law)
+    ids, uniforms = on_meta(np.zeros((4, n), dtype=np.int64)), on_meta(np.zeros((4, count)))
+    with NothingLeaves(arrivals=9) as watch:
+        batch = device_batch(p, q, ids, draft, count, uniforms)
+        listing, packet = selections.survey(batch, method)
+        found = selections.emit_selected(
+            batch,
+            listing,
+            selections.SelectedRows(
+                np.zeros(4, dtype=np.int64),
+                np.ones(4),
+                np.ones((4, NUM_BUCKETS)),
+                np.ones(tuple(listing.ids.shape)),
+            ),
+            np.array([True, False, True, False]),
+            np.zeros(4),
+        )
+    assert watch.asked == 0
+    # The edges of buckets, twice; places, rows, uniforms, both tables, turns, who was accepted.
+    assert watch.arrivals == 0
+    assert packet.shape[0] == found.shape[0] == 4
 
 
 def test_the_watch_sees_what_leaves():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mdsd._typing import AnyArray, Tensor
+from mdsd._typing import AnyArray, FloatArray, Tensor
 from mdsd.errors import InvalidDistributionError, MdsdError
 
 
@@ -67,6 +67,10 @@ class Space:
         if not values.flags.writeable:
             values = values.copy()  # a tensor of borrowed memory could be written to
         return self.xp.asarray(values, device=self.device)
+
+    def receive(self, values: Tensor) -> FloatArray:
+        """Copy an array of type `real` that lives here to the host, in float64."""
+        return np.asarray(Located(values, self).on_host(), dtype=np.float64)
 
 
 def is_tensor(values: object) -> bool:

@@ -62,8 +62,8 @@ def verifications(draft: str, shape: TreeShape) -> dict[str, StepVerification]:
     if draft == "spechub" and set(counts) - {2}:
         return {}
     found = {name: step_verification(name) for name in supporting(draft, counts)}
-    found["block"] = BlockVerification(max_tries=0)
-    found["stopped"] = BlockVerification(max_tries=0, max_iterations=1)
+    found["block"] = BlockVerification()
+    found["stopped"] = BlockVerification(max_iterations=1)
     if draft in ("with_replacement", "without_replacement", "independent"):
         found["traversal"] = step_verification("traversal")
     if max(counts, default=1) == 1:
@@ -176,7 +176,7 @@ class TestWhatMustShow:
         assert selected.sum() < expected[0] - 1e-6
 
     def test_tokens_beside_the_selected_path(self, monkeypatch):
-        rule = BlockVerification(max_tries=0, max_iterations=1)
+        rule = BlockVerification(max_iterations=1)
         found = rule.accepted_by_depth(self.TREE)
         np.testing.assert_allclose(found, from_outcomes(self.TREE, rule), rtol=0, atol=EXACT)
         monkeypatch.setattr("mdsd.decoding.block._unused_child", lambda *_: None)
@@ -216,7 +216,7 @@ def test_only_rows_that_can_be_reached_are_asked_for():
 
 def test_too_many_branches_are_refused(monkeypatch):
     monkeypatch.setattr("mdsd.decoding.enumeration.MAX_BRANCHES", 2)
-    rule = BlockVerification(max_tries=0)
+    rule = BlockVerification()
     tree = drafted_tree(shape_of("deep"), seed=2)
     assert rule.accepted_by_depth(tree).shape == (3,)
     with pytest.raises(UnsupportedError, match="more than 2 branches"):

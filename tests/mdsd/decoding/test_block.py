@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -21,8 +20,6 @@ from mdsd.decoding.steps import StepOutcome
 from mdsd.decoding.verification import step_verification
 from mdsd.errors import InvalidArgumentError
 from mdsd.testing import accepted_law, chi_square_p_value, sequence_law
-from mdsd.verifiers.lottery import LotteryPlan
-from mdsd.verifiers.marks import MarkPlan
 
 from .paths import (
     SHAPES,
@@ -42,6 +39,7 @@ GAPPY = PrefixModel(4, 3, zeros=0.5)
 LARGER = PrefixModel(1), PrefixModel(2)
 """Models of four tokens."""
 UNEVEN = ("first", "second")
+WIDE = TreeShape([-1, 0, 0, 1, 1, 2])
 
 
 def expected_law(target=TARGET, eos=(), **filters):
@@ -267,67 +265,25 @@ class TestAccepted:
         assert longer > expected_accepted(*toy_pair(6), [0], **options) + 1e-3
 
 
-class TestWithoutMassesInFull:
-    """The way of plans whose selection masses cost a pass over the vocabulary."""
+@pytest.mark.parametrize("draft", ["with_replacement", "without_replacement"])
+def test_drawn_outcomes(draft):
+    tree, draws, choices = drafted_tree(WIDE, draft, seed=3), 3000, RandomChoices(0)
+    verification = BlockVerification()
+    expected = outcome_law(tree, verification)
+    plans = {}
 
-    TREES: ClassVar[dict[str, DraftedTree]] = {
-        draft: drafted_tree(TreeShape([-1, 0, 0, 1, 1, 2]), draft, seed=3)
-        for draft in ("with_replacement", "without_replacement")
-    }
+    def plan(verifier, target_probs, law):
+        key = id(law)
+        if key not in plans:
+            plans[key] = verifier.plan(target_probs, law)
+        return plans[key]
 
-    @pytest.fixture(autouse=True)
-    def never_at_hand(self, monkeypatch):
-        for kind in (MarkPlan, LotteryPlan):
-            monkeypatch.setattr(kind, "selected_at_hand", False)
-
-    @pytest.mark.parametrize("draft", TREES)
-    @pytest.mark.parametrize("max_tries", [1, 2])
-    def test_same_law_after_any_number_of_tries(self, draft, max_tries):
-        tree = self.TREES[draft]
-        expected = outcome_law(tree, BlockVerification(max_tries=0))
-        found = outcome_law(tree, BlockVerification(max_tries=max_tries))
-        assert found == pytest.approx(expected, abs=1e-14)
-
-    @pytest.mark.parametrize("draft", TREES)
-    def test_lossless(self, draft):
-        law = law_of(draft, verifier=BlockVerification(max_tries=1), top_k=3)
-        assert distance(law, expected_law(top_k=3)) <= EXACT
-
-    @pytest.mark.parametrize("draft", TREES)
-    def test_drawn_outcomes(self, draft):
-        tree, draws, choices = self.TREES[draft], 3000, RandomChoices(0)
-        expected = outcome_law(tree, BlockVerification(max_tries=0))
-        verification = BlockVerification()
-        plans = {}
-
-        def plan(verifier, target_probs, law):
-            key = id(law)
-            if key not in plans:
-                plans[key] = verifier.plan(target_probs, law)
-            return plans[key]
-
-        choices.plan = plan
-        counts = Counter(verification(tree, choices) for _ in range(draws))
-        assert set(counts) <= set(expected)
-        found, probs = [counts[k] for k in expected], np.array(list(expected.values()))
-        assert chi_square_p_value(found, probs) > 1e-6
-        assert chi_square_p_value(found, np.roll(probs, 1)) < 1e-6
-
-    def test_no_full_pass_when_a_try_decides(self, monkeypatch):
-        def refuse(plan):
-            raise AssertionError("selection masses were worked out in full")
-
-        monkeypatch.setattr(LotteryPlan, "selected", property(refuse))
-        tree = self.TREES["without_replacement"]
-        for seed in range(20):
-            BlockVerification(max_tries=1000)(tree, RandomChoices(seed))
-        refused = 0
-        for seed in range(20):
-            try:
-                BlockVerification(max_tries=0)(tree, RandomChoices(seed))
-            except AssertionError as error:
-                refused += "in full" in str(error)
-        assert refused > 0
+    choices.plan = plan
+    counts = Counter(verification(tree, choices) for _ in range(draws))
+    assert set(counts) <= set(expected)
+    found, probs = [counts[k] for k in expected], np.array(list(expected.values()))
+    assert chi_square_p_value(found, probs) > 1e-6
+    assert chi_square_p_value(found, np.roll(probs, 1)) < 1e-6
 
 
 def test_only_rows_of_the_selected_path_are_asked_for():
@@ -363,16 +319,17 @@ def test_same_seed_same_output():
 class TestArguments:
     def test_by_name_and_as_an_object(self):
         assert type(step_verification("block")) is BlockVerification
-        verification = BlockVerification(max_tries=3)
+        verification = BlockVerification(max_iterations=3)
         assert step_verification(verification) is verification
 
     def test_options_of_the_search(self):
-        verifier = BlockVerification(tolerance=1e-3, max_iterations=5).verifier
+        verifier = BlockVerification(tolerance=1e-3, max_iterations=5, effort="exact").verifier
         assert (verifier.tolerance, verifier.max_iterations) == (1e-3, 5)
+        assert (verifier.effort, BlockVerification().verifier.effort) == ("exact", "fast")
 
     @pytest.mark.parametrize(
         "options",
-        [{"max_tries": -1}, {"max_tries": 1.5}, {"tolerance": -1.0}, {"max_iterations": 0}],
+        [{"effort": "fastest"}, {"effort": None}, {"tolerance": -1.0}, {"max_iterations": 0}],
         ids=str,
     )
     def test_bad_options(self, options):

@@ -103,7 +103,9 @@ class TestEveryDraftDistribution:
             shares = plan._selection_probs(np.array([ids]))[0]
             np.add.at(selected, list(ids), prob * shares)
         np.testing.assert_allclose(selected, plan.selected, rtol=0, atol=1e-14)
-        assert [plan.selected_of(token) for token in range(V)] == plan.selected.tolist()
+        assert plan.selected_of(np.arange(V)).tolist() == plan.selected.tolist()
+        assert plan.selected_of(np.array([2, 0, 2])).tolist() == plan.selected[[2, 0, 2]].tolist()
+        assert plan._keep_probs(np.arange(V)).tolist() == [1.0] * V
 
     def test_drawn_positions(self, law):
         plan, choices = SelectingVerifier().plan(self.TARGET, law), RandomChoices(0)
@@ -130,13 +132,18 @@ def test_plans_by_draft_distribution():
         assert type(SelectingVerifier().plan(q, law)) is kind
 
 
-def test_selection_masses_of_large_vocabularies_are_not_at_hand():
+@pytest.mark.parametrize("effort", ["exact", "fast"])
+@pytest.mark.parametrize("kind", [mdsd.WithoutReplacement, mdsd.WithReplacement])
+def test_masses_of_some_tokens_of_large_vocabularies(kind, effort):
+    """They are had without those of all tokens, and with the chance to be kept."""
     rng = np.random.default_rng(0)
     target = mdsd.probs_from_logits(3.0 * rng.normal(size=20_000))
     draft_probs = mdsd.probs_from_logits(np.log(target) + rng.normal(size=20_000))
-    plan = SelectingVerifier().plan(target, mdsd.WithoutReplacement(draft_probs, 2))
-    assert not plan.selected_at_hand
+    plan = SelectingVerifier(effort=effort).plan(target, kind(draft_probs, 2))
     tokens = rng.choice(20_000, size=30, p=target)
-    found = [plan.selected_of(int(token)) for token in tokens]
+    found, kept = plan.selected_of(tokens), plan._keep_probs(tokens)
     assert "selected" not in vars(plan)
-    np.testing.assert_allclose(found, plan.selected[tokens], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(found, plan.selected[tokens], rtol=1e-13, atol=0)
+    assert (kept <= 1.0).all()
+    assert bool((kept < 1.0).any()) is (kind is mdsd.WithoutReplacement)
+    assert 0.0 <= plan.gap < 1e-3

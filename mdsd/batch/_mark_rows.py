@@ -1,4 +1,4 @@
-"""The optimal verifier of drafts with replacement, row by row in compiled code."""
+"""The optimal verifier of drafts with replacement, row by row, with no plan for each."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import numpy as np
 
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.rules.kernels import find_residual
-from solvers._compiled import compiled
 from solvers.marks import grouped_coupling, select_smallest
 from solvers.ratio_groups import groups_of_tokens, spread_over_tokens
 
 
-@compiled(nogil=True, error_model="numpy")
 def verify_mark_rows(
     gap: float,
     target: AnyArray,
@@ -42,12 +40,10 @@ def verify_mark_rows(
         Filled for the rows ``start .. stop - 1`` with the emitted token.
     start, stop : int
     """
-    size, count = target.shape[1], ids.shape[1]
-    p, q = np.empty(size), np.empty(size)
+    count = ids.shape[1]
     for r in range(start, stop):
-        for i in range(size):
-            p[i] = target[r, i] / target_masses[r]
-            q[i] = drafted[r, i] / drafted_masses[r]
+        p = np.divide(target[r], target_masses[r], dtype=np.float64)
+        q = np.divide(drafted[r], drafted_masses[r], dtype=np.float64)
         marks = grouped_coupling(p, q, count, gap)
         groups = groups_of_tokens(marks.groups, ids[r], p, q).reshape((1, count))
         place = select_smallest(marks.coupling, groups, uniforms[r : r + 1])[0]
@@ -61,7 +57,6 @@ def verify_mark_rows(
             tokens[r] = find_residual(p, spread, uniforms[r, count + 1])
 
 
-@compiled(nogil=True)
 def mark_rate(p: FloatArray, q: FloatArray, num_drafts: int, gap: float) -> float:
     """Couple the marks, and add up what thinning leaves of the selected masses."""
     marks = grouped_coupling(p, q, num_drafts, gap)
