@@ -174,7 +174,7 @@ def test_full_vocabulary(measure, make_pair, full, verifier):
 def test_every_residual_in_full(measure, make_pair, full):
     """Block verification without tries, for comparison; its law is the same."""
     trees, counts = full
-    rule, rng, turns = BlockVerification(max_tries=0), np.random.default_rng(SEED), cycle(trees)
+    rule, rng, turns = BlockVerification(), np.random.default_rng(SEED), cycle(trees)
     measure(
         lambda: rule(afresh(next(turns)), RandomChoices(rng)),
         make_pair(FULL_VOCAB_SIZE),
