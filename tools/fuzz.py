@@ -82,7 +82,7 @@ DRAFTS: tuple[type[DraftDistribution], ...] = (*draft_types(), mdsd.ExplicitDraf
 FAST, COARSE = "optimal, fast", "optimal, coarse"
 """The optimal verifier with effort "fast", and that in coarse groups."""
 
-_COARSE = {"FAST": token_lottery.Effort(1, 1e-6, 60, 1), "_FEWEST_GROUPS": 1, "_FEW": 0}
+_COARSE = {"FAST": token_lottery.Effort(1, 1e-6, 60, 1), "FEWEST_GROUPS": 1, "FEW": 0}
 """One token alone, and one group of those that are not too heavy for one."""
 
 _EDGES = (0.0, float(np.nextafter(1.0, 0.0)))

@@ -18,10 +18,10 @@ ROUNDING = 2e-16 * V
 
 def mark_masses(plan):
     """Probability that each token has the smallest mark, whatever the law of the marks."""
-    marks, q, n = plan._coupling, plan.draft.draft_probs, plan.draft.num_drafts
+    marks, q, n = plan._marks.coupling, plan.draft.draft_probs, plan.draft.num_drafts
     group = np.full(len(q), -1)
     tokens = np.flatnonzero(q)
-    group[tokens] = marks.group[plan._of(tokens)]
+    group[tokens] = marks.group[plan._groups_of(tokens)]
     drawn = group >= 0
     assert (q[~drawn] == 0.0).all()
     group_mass = np.bincount(group[drawn], weights=q[drawn], minlength=len(marks.starts) - 1)
@@ -49,7 +49,7 @@ def order_masses(plan):
     drawn = np.flatnonzero(draft.token_hit_probs())
     groups = plan._lottery.groups_of(drawn)
     assert (np.bincount(groups) > 0).all()
-    assert plan._weight_sums[-1] == pytest.approx(1.0, abs=1e-14)
+    assert plan.weights.sum() == pytest.approx(1.0, abs=1e-14)
     of_draws = isinstance(draft, mdsd.WithoutReplacement)
     masses = np.zeros(draft.vocab_size)
     select = selected_draws if of_draws else selected_independent
@@ -60,7 +60,7 @@ def order_masses(plan):
 
 
 def weighted_orders(plan):
-    return zip(plan._lottery.orders, np.diff(plan._weight_sums, prepend=0.0), strict=True)
+    return zip(plan._lottery.orders, plan.weights, strict=True)
 
 
 def selected_independent(plan, laws, groups):
@@ -201,5 +201,5 @@ def test_wrong_selection_masses_are_noticed(case):
     vars(other)["selected"] = wrong
     assert distance(other, other.marginal_law()) < 1e-14
     assert distance(other, emitted(other, masses)) > 0.03
-    again = mark_masses(other) if hasattr(plan, "_coupling") else order_masses(other)
+    again = mark_masses(other) if hasattr(plan, "_marks") else order_masses(other)
     np.testing.assert_array_equal(again, masses)

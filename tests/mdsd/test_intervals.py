@@ -200,7 +200,8 @@ def test_the_lower_end_is_approached(kind, seed):
     ):
         return
     (value,) = bounds(target, drafts, kind, num_drafts)
-    assert 0.0 <= value - case.interval(kind, num_drafts).lower <= 1e-3
+    searched = 5e-5 if kind == "independent" else 0.0  # half the gap of a search
+    assert -searched <= value - case.interval(kind, num_drafts).lower <= 1e-3
 
 
 def possible_apart(case, draft, num_drafts):

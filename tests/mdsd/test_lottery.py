@@ -474,7 +474,7 @@ def test_a_bound_below_what_the_marks_attain_is_an_error():
     plan = mdsd.OptimalVerifier().plan([0.5, 0.3, 0.2], mdsd.WithReplacement([0.2, 0.5, 0.3], 2))
     assert plan.gap < 1e-12
     del plan.gap
-    plan._upper = plan.acceptance_rate - 1e-6
+    plan._marks = plan._marks._replace(upper=plan.acceptance_rate - 1e-6)
     message = r"'optimal'.*0\.85999\d* is below the attained 0\.8[56]"
     with pytest.raises(mdsd.SolverError, match=message):
         _ = plan.gap
