@@ -94,8 +94,8 @@ def acceptance_bound(
         Gap at which ``submodular`` stops.
     max_iterations : int, optional
         Most orders ``submodular`` evaluates. By default ``20 V + 100`` for up to 512 tokens that
-        can be drafted. Beyond, tokens of small mass and nearly the same ratio share a group, and
-        40 orders are evaluated, up to 160 while the gap is above 1e-4. Where it is given, the
+        can be drafted. Beyond, tokens of small mass and nearly the same ratio share a group, and up
+        to 120 orders are evaluated while the gap over groups is above 5e-5. Where it is given, the
         groups are refined until the gap is at most `tolerance` or the orders are used up. A user's
         own law is searched token by token, with 60 orders for up to 20,000 tokens and 8 beyond.
 
@@ -244,7 +244,8 @@ def _search(
                 target_probs,
                 draft.hit_probs,
                 parts,
-                tolerance=tolerance,
+                # Orders that are given are not spent on digits that a fast search does not want.
+                tolerance=max(tolerance, FAST.tolerance) if fast and max_iterations else tolerance,
                 max_iterations=max_iterations,
                 effort=FAST if fast else EXACT,
             )

@@ -112,6 +112,7 @@ def _plans() -> None:
     vast = mdsd.WithoutReplacement(drafted_vast[0], 2)
     plan = mdsd.get_verifier("optimal").plan(targets_vast[0], vast)
     plan.verify_many(vast.sample(0, 2), 0)
+    mdsd.acceptance_bound(targets_vast[0], vast)
     known = dict(enumerate(np.log(targets[0, :4]))), dict(enumerate(np.log(drafted[0, :4])))
     for draft in ("with_replacement", "without_replacement"):
         mdsd.acceptance_interval(*known, draft=draft, num_drafts=2)

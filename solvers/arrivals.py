@@ -208,7 +208,7 @@ def _units(rest: float, num_draws: int) -> tuple[float, float, float]:
 
     All from the weight of what arrives last.
     """
-    scale, span = min(1.0 / rest, 2.0**900), latest_time(num_draws)
+    scale, span = min(1.0 / rest, 2.0**1020), latest_time(num_draws)
     return scale, span / (rest * MASS_SCALE), FAINT / span * rest * scale
 
 

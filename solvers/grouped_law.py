@@ -202,7 +202,7 @@ def _sum_groups(
     count: int,
 ) -> FloatArray:
     """Sum the masses of each draw over groups, (G, n)."""
-    masses = np.zeros((count, len(probs)))
+    masses, lost = np.zeros((count, len(probs))), np.zeros((count, len(probs)))
     place, following = 0, singles[0] if len(singles) else -1
     for i in range(len(sums)):
         if sums[i] > 0.0:
@@ -213,7 +213,11 @@ def _sum_groups(
             else:
                 group = table[bucket_of(target_masses[i], sums[i] * scale)]
             for j in range(len(probs)):
-                masses[group, j] += probs[j, i]
+                # Compensated: the law rests on these, and a group may hold all tokens.
+                added = probs[j, i] - lost[group, j]
+                total = masses[group, j] + added
+                lost[group, j] = (total - masses[group, j]) - added
+                masses[group, j] = total
     return masses
 
 

@@ -17,9 +17,6 @@ from solvers.grouped_law import (
     group_independent,
 )
 
-_MORE_OF_SEVERAL = 4
-"""Times as many groups where drafts have different laws."""
-
 
 @dataclass(frozen=True, eq=False)
 class LawPart:
@@ -53,10 +50,8 @@ class LawPart:
         if self.kind == CERTAIN:
             return group_certain(target_masses, self.tokens)
         if self.kind == INDEPENDENT:
-            # Tokens of one ratio of masses may differ in each draw's share.
-            more = _MORE_OF_SEVERAL if len(self.probs) > 1 else 1
             return group_independent(
-                target_masses, self.probs, self.num_drafts, more * num_singles, more * num_buckets
+                target_masses, self.probs, self.num_drafts, num_singles, num_buckets
             )
         return group_draws(target_masses, self.probs[0], self.num_drafts, num_singles, num_buckets)
 

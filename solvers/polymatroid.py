@@ -190,7 +190,6 @@ def minimum_norm_lottery(
     *,
     tolerance: float = 1e-9,
     max_iterations: int | None = None,
-    content: tuple[int, float] | None = None,
 ) -> OrderLottery:
     """Find a lottery over priority orders whose acceptance is within `tolerance` of the optimum.
 
@@ -210,8 +209,6 @@ def minimum_norm_lottery(
     max_iterations : int, optional
         Most orders to evaluate; by default ``20 V + 100`` for up to 512 tokens, 60 for up to
         20,000 and 8 beyond, which keeps memory under 40 arrays of length V.
-    content : tuple of (int, float), optional
-        Stop after that many orders already if the gap is at most the second number.
 
     Returns
     -------
@@ -240,8 +237,7 @@ def minimum_norm_lottery(
     (0.86, 0.86)
     """
     limit = _default_limit(len(target_masses)) if max_iterations is None else max_iterations
-    stops = [(0, tolerance), (limit, np.inf)] + ([] if content is None else [content])
-    search = _Search(target_masses, hits, stops)
+    search = _Search(target_masses, hits, tolerance, limit)
     for power in (1.0, 0.5, 0.25, 0.75, 0.1, 0.9, 1.25, 0.0):
         # Rounding can end a descent above the tolerance; another norm takes another way.
         search.descend(first_order, token_weights**power)
@@ -284,10 +280,11 @@ class _Search:
         self,
         target_masses: FloatArray,
         hits: Callable[[IntArray], FloatArray],
-        stops: list[tuple[int, float]],
+        tolerance: float,
+        limit: int,
     ) -> None:
         self._target, self._hits = target_masses, hits
-        self._stops = stops
+        self._tolerance, self._limit = tolerance, limit
         self._iterations = 0
         self._upper = np.inf
         self._subset = np.ones(len(target_masses), dtype=np.bool_)
@@ -295,7 +292,7 @@ class _Search:
 
     def finished(self) -> bool:
         gap = certified_gap(self._upper, self._attained, method=_METHOD)
-        return any(self._iterations >= count and gap <= most for count, most in self._stops)
+        return gap <= self._tolerance or self._iterations >= self._limit
 
     def descend(self, first_order: IntArray, token_weights: FloatArray) -> None:
         """Follow Wolfe's algorithm under one norm until it is finished or makes no progress."""

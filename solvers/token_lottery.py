@@ -50,16 +50,19 @@ class Effort(NamedTuple):
         Most orders that are then evaluated.
     every : int
         Orders are compared with one node in time of so many.
+    several : int
+        Times as many groups where drafts have different laws.
     """
 
     groups: int
     tolerance: float
     limit: int
     every: int
+    several: int = 1
 
 
-EXACT = Effort(groups=256, tolerance=5e-5, limit=120, every=1)
-FAST = Effort(groups=48, tolerance=3e-4, limit=80, every=3)
+EXACT = Effort(groups=256, tolerance=5e-5, limit=120, every=1, several=4)
+FAST = Effort(groups=48, tolerance=3e-4, limit=80, every=3, several=4)
 
 
 def groups_of_each(effort: Effort, parts: int) -> int:
@@ -198,6 +201,7 @@ class GroupLottery(TokenLottery):
         self.orders, self.weights = found.orders, found.weights
         self._parts, self._law, self._found = parts, law, found
         self._exhaustive = exhaustive
+        self._asked: tuple[int, GroupSelection] | None = None  # of the last group asked about
 
     @cached_property
     def _selection(self) -> GroupSelection:
@@ -205,9 +209,12 @@ class GroupLottery(TokenLottery):
 
     def _selection_of(self, groups: IntArray) -> GroupSelection:
         """Give the selection of some groups: of one alone where that is all that is asked for."""
-        if "_selection" in vars(self) or not (groups == groups[0]).all():
+        if "_selection" in vars(self) or groups[0] < 0 or not (groups == groups[0]).all():
             return self._selection
-        return select_groups(self.orders, self.weights, self._law, int(groups[0]))
+        one = int(groups[0])
+        if self._asked is None or self._asked[0] != one:
+            self._asked = one, select_groups(self.orders, self.weights, self._law, one)
+        return self._asked[1]
 
     def _own(self, part: LawPart) -> FloatArray:
         """Target masses of the tokens of a part."""
@@ -224,6 +231,8 @@ class GroupLottery(TokenLottery):
         """Give `selected` at each token, and the chance that it is kept when it is selected."""
         groups = self.groups_of(tokens)
         kept, chances = np.zeros(len(tokens)), np.ones(len(tokens))
+        if not len(tokens):
+            return kept, chances
         selection = self._selection_of(groups)
         for place, part in enumerate(self._parts):
             found = tokens, groups, part.probs, kept, chances
@@ -292,7 +301,7 @@ def find_group_lottery(
     count = groups_of_each(effort, len(parts))
     problem = target_masses, hits, parts
     if max_iterations is None:
-        law = _grouped(target_masses, parts, count)
+        law = _grouped(target_masses, parts, count, effort.several)
         alone = bool(single_groups(law).all())
         if alone and (effort is EXACT or len(law.targets) <= FEW):
             lottery = minimum_norm_orders(law, tolerance, None)
@@ -304,7 +313,7 @@ def find_group_lottery(
     best: GroupLottery | None = None
     left = max_iterations
     while True:
-        law = _grouped(target_masses, parts, count)
+        law = _grouped(target_masses, parts, count, effort.several)
         lottery = minimum_norm_orders(law, tolerance, left)
         found = GroupLottery(*problem, law, lottery, exhaustive=False)
         if best is None or found.gap < best.gap:
@@ -315,11 +324,15 @@ def find_group_lottery(
         count *= 4
 
 
-def _grouped(target_masses: FloatArray, parts: Sequence[LawPart], count: int) -> GroupedLaw:
+def _grouped(
+    target_masses: FloatArray, parts: Sequence[LawPart], count: int, several: int
+) -> GroupedLaw:
     law: GroupedLaw | None = None
     for part in parts:
         own = target_masses[part.offset : part.offset + part.vocab_size]
-        grouped = part.group(own, count, count)
+        # Tokens of one ratio of masses may differ in their shares of draws from several laws.
+        groups = count * several if len(part.probs) > 1 else count
+        grouped = part.group(own, groups, groups)
         if part.offset:
             grouped = grouped._replace(tokens=grouped.tokens + part.offset)
         law = grouped if law is None else join_parts(law, grouped)

@@ -16,7 +16,7 @@ from mdsd.drafts import (
     WithReplacement,
 )
 from mdsd.verifiers.lottery import LotteryPlan
-from solvers import law_parts, token_lottery
+from solvers import token_lottery
 from solvers.grouped_law import single_groups
 
 
@@ -29,7 +29,6 @@ def share_groups(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(token_lottery, name, token_lottery.Effort(1, 1e-6, 60, 1))
     patch.setattr(token_lottery, "FEWEST_GROUPS", 1)
     patch.setattr(token_lottery, "FEW", 0)
-    patch.setattr(law_parts, "_MORE_OF_SEVERAL", 1)
 
 
 def heavy_and_tiny(rng: np.random.Generator, heavy: int, tiny: int) -> FloatArray:

@@ -136,6 +136,7 @@ VERIFIERS = Seam(
     allowed={
         "verifiers/*": "where they are defined",
         "batch/_rules.py": "the table of compiled rules",
+        "batch/_threads.py": "the one verifier whose plans are for threads",
         "batch/acceptance.py": "options of the one whose rate is estimated",
         "decoding/decoder.py": "the one verifier of the scheme of Yin et al.",
         "decoding/levels.py": "drafts left over that the verifier does not support",

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from threading import Thread
 
 from mdsd._arguments import check_whole
+from mdsd.drafts import DraftKind
 from mdsd.verifiers import OptimalVerifier, Verifier
 
 _WORTH_A_THREAD = 200_000
@@ -112,21 +113,28 @@ def over_rows(work: Callable[[int, int], None], rows: int, numbers_per_row: int)
 
 
 def plan_rows(
-    verifier: Verifier, work: Callable[[int, int], None], rows: int, numbers_per_row: int
+    verifier: Verifier,
+    kind: DraftKind,
+    work: Callable[[int, int], None],
+    rows: int,
+    numbers_per_row: int,
 ) -> None:
     """Call ``work(start, stop)`` for rows that go through plans, on threads if that is worth it.
 
-    The optimal verifier spends most of its time in compiled code, and keeps nothing. Of verifiers
-    of other packages nobody knows that; the other rules are done before a thread has started.
+    The optimal verifier spends most of its time in compiled code, and keeps nothing that threads
+    could spoil. Of verifiers and drafts of other packages nobody knows that; the other rules are
+    done before a thread has started.
 
     Parameters
     ----------
     verifier : Verifier
         Whose plans they are.
+    kind : DraftKind
+        Of the drafts.
     work, rows, numbers_per_row
         As for `over_rows`.
     """
-    if type(verifier) is OptimalVerifier:
+    if type(verifier) is OptimalVerifier and kind.draft_type.declared:
         over_rows(work, rows, _PLANNING * numbers_per_row)
     else:
         work(0, rows)

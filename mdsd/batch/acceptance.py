@@ -189,5 +189,5 @@ def _rates_of_plans(
             draft = kind.make(q if kind.one_model_each else q[0], num_drafts)
             values[row] = verifier.plan(p, draft).acceptance_rate
 
-    plan_rows(verifier, work, *target.rows.shape)
+    plan_rows(verifier, kind, work, *target.rows.shape)
     return values

@@ -150,8 +150,7 @@ def verify_batch(
             check_device(name, small, "target_probs", target.device, error=error)
     found = None
     if target.device is not None:
-        many = verifier if isinstance(verifier, Verifier) else chosen.for_many()
-        found = _verify_on_device(target, drafted, ids, kind, many, rng, numbers)
+        found = _verify_on_device(target, drafted, ids, kind, chosen, rng, numbers)
     if found is None:
         sides = target.on_host(), drafted.on_host(), ids.on_host()
         tokens, index = _verify_on_host(*sides, kind, chosen, rng, numbers.on_host())
@@ -237,7 +236,7 @@ def _verify_on_host(
             plan = verifier.plan(target.given[row], make_draft(kind, drafted, row, num_drafts))
             tokens[row] = plan.verify(ids[row], uniforms=numbers[row]).token_id
 
-    plan_rows(verifier, work, len(left), target.vocab_size)
+    plan_rows(verifier, kind, work, len(left), target.vocab_size)
     return tokens, accept_index(ids, tokens)
 
 

@@ -28,7 +28,7 @@ from mdsd.verifiers import Verifier, get_verifier, verifier_names
 MONTE_CARLO_PATHS = 1024
 """Rejection paths where an acceptance rate is estimated; positions average the noise out."""
 
-_SEARCH_TOLERANCE = 2e-4
+SEARCH_TOLERANCE = 2e-4
 """Certified gap at which searches stop on large vocabularies: far below any standard error."""
 
 _EXACT_TOKENS = 512
@@ -131,7 +131,7 @@ class StudySettings:
 
     def verifier_for_many(self, name: str, tolerance: float) -> Verifier:
         """Make a verifier for many positions at once: on large vocabularies one that is fast."""
-        made, exact = self.verifier(name, tolerance), tolerance < _SEARCH_TOLERANCE
+        made, exact = self.verifier(name, tolerance), tolerance < SEARCH_TOLERANCE
         return made if exact or made is self.verifiers[name] else made.for_many()
 
     def seeds(self, positions: Iterable[int]) -> AnyArray:
@@ -146,7 +146,7 @@ class StudySettings:
 
 def search_tolerance(vocab_size: int) -> float:
     """Give the certified gap at which searches stop, for a number of tokens."""
-    return _SEARCH_TOLERANCE if vocab_size > _EXACT_TOKENS else 1e-9
+    return SEARCH_TOLERANCE if vocab_size > _EXACT_TOKENS else 1e-9
 
 
 def open_dataset(dataset: Dataset) -> Source:

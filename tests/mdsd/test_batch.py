@@ -51,7 +51,7 @@ def assert_rows_equal_plans(targets, drafted, ids, laws, verifier, draft, plans,
 @pytest.mark.parametrize(("verifier", "draft", "n"), PAIRS)
 def test_rows_are_what_their_plans_give(verifier, draft, n):
     targets, drafted, ids, laws = instances(draft, n, size=9, repeats=6)
-    chosen = mdsd.get_verifier(verifier)
+    chosen = mdsd.get_verifier(verifier).for_many()
     plans = [chosen.plan(p, law) for p, law in zip(targets, laws, strict=True)]
     shape = (len(ids), chosen.num_uniforms(laws[0]))
     for uniforms in uniforms_of_every_kind(np.random.default_rng(1), shape):
@@ -65,7 +65,7 @@ def test_long_rows_are_what_their_plans_give(verifier, draft, n):
     if verifier == "optimal" and draft in ("without_replacement", "independent"):
         pytest.skip("the search for a lottery takes seconds here")
     targets, drafted, ids, laws = instances(draft, n, size=3001, repeats=2, seed=2)
-    chosen = mdsd.get_verifier(verifier)
+    chosen = mdsd.get_verifier(verifier).for_many()
     plans = [chosen.plan(p, law) for p, law in zip(targets, laws, strict=True)]
     rng = np.random.default_rng(3)
     for uniforms in (rng.random((len(ids), plans[0].num_uniforms)) for _ in range(20)):
@@ -375,7 +375,7 @@ def test_types_are_those_of_plans(verifier, draft, dtypes):
     drafted = rng.dirichlet(np.ones(30), size=40).astype(dtypes[1])
     laws = [DRAFTS[draft](q, 2) for q in drafted]
     ids = np.array([law.sample(rng) for law in laws])
-    chosen = mdsd.get_verifier(verifier)
+    chosen = mdsd.get_verifier(verifier).for_many()
     plans = [chosen.plan(p, law) for p, law in zip(targets, laws, strict=True)]
     for uniforms in rng.random((10, len(ids), plans[0].num_uniforms)):
         assert_rows_equal_plans(targets, drafted, ids, laws, verifier, draft, plans, uniforms)

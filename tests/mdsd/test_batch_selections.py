@@ -14,6 +14,7 @@ from mdsd.batch.tensors import arguments, buckets, inputs, methods, selections, 
 from mdsd.batch.tensors.spaces import Space
 from mdsd.batch.tensors.sums import law_of_row
 from mdsd.drafts import read_kind
+from mdsd.verifiers.marks import FAST_GAP
 from solvers.group_selection import selection_probs
 from solvers.marks import couple_tokens, smallest_mark_probs
 from solvers.ratio_groups import NUM_BUCKETS, bucket_edges, bucket_of
@@ -427,7 +428,7 @@ def test_which_verifiers_select_on_a_device():
         """A subclass may do anything."""
 
     assert methods.method_of(FAST_VERIFIER, draws) == methods.Orders(1e-9, 2)
-    assert methods.method_of(FAST_VERIFIER, tries) == methods.Marks(5e-4)
+    assert methods.method_of(FAST_VERIFIER, tries) == methods.Marks(FAST_GAP)
     coarse = OptimalVerifier(effort="fast", tolerance=0.01)
     assert methods.method_of(coarse, tries) == methods.Marks(0.01)
     for verifier, draft in (

@@ -1,5 +1,6 @@
 """Everything at V = 152,000: no V x V, no V^n, and laws that add up."""
 
+import math
 import tracemalloc
 
 import numpy as np
@@ -148,3 +149,20 @@ def test_the_memory_check_can_fail():
         tracemalloc.stop()
     assert held.nbytes <= peak
     assert peak > 40 * 8 * V
+
+
+def test_groups_where_one_token_has_nearly_all_mass():
+    rng = np.random.default_rng(0)
+    draft = rng.dirichlet(np.ones(600)) * 1e-290
+    draft[7] = 1.0
+    plan = mdsd.OptimalVerifier(effort="fast").plan(
+        rng.dirichlet(np.ones(600)), mdsd.WithoutReplacement(draft, 3)
+    )
+    assert plan.gap < 1e-3
+    assert np.abs(plan.marginal_law() - plan.target_probs).max() < 1e-12
+
+
+def test_a_group_of_many_equal_tokens():
+    draft = mdsd.IndependentDrafts(np.full((2, 120_000), 1 / 120_000))
+    plan = mdsd.OptimalVerifier(effort="fast").plan(draft.draft_probs[0], draft)
+    assert abs(math.fsum(plan.selected) - 1.0) < 1e-14

@@ -478,3 +478,21 @@ def test_a_bound_below_what_the_marks_attain_is_an_error():
     message = r"'optimal'.*0\.85999\d* is below the attained 0\.8[56]"
     with pytest.raises(mdsd.SolverError, match=message):
         _ = plan.gap
+
+
+@pytest.mark.parametrize("effort", ["exact", "fast"])
+def test_no_rows_at_all(effort):
+    target, draft = np.random.default_rng(0).dirichlet(np.ones(800), size=2)
+    plan = mdsd.OptimalVerifier(effort=effort).plan(target, mdsd.WithoutReplacement(draft, 2))
+    none = np.empty((0, 2), dtype=np.int64)
+    assert plan.verify_many(none, 0).token_id.shape == (0,)
+    assert plan.output_law(none).shape == (0, 800)
+
+
+def test_a_class_derived_from_the_optimal_verifier_is_fast_for_many():
+    class Mine(mdsd.OptimalVerifier):
+        def __init__(self):
+            super().__init__()
+
+    made = Mine().for_many()
+    assert (type(made), made.effort) == (Mine, "fast")

@@ -242,7 +242,8 @@ class TreeSteps:
                 tokens[b] = outcome.token_id
 
         # Ours keep nothing between trees, and most of their time is compiled code.
-        if type(self.verification) in PATH_VERIFICATIONS.values():
+        declared = self.kind is None or self.kind.draft_type.declared
+        if declared and type(self.verification) in PATH_VERIFICATIONS.values():
             over_rows(work, len(nodes), self.ids.shape[1] * self.target.vocab_size)
         else:
             work(0, len(nodes))

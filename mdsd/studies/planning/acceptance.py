@@ -21,7 +21,12 @@ from mdsd.drafts import Draft, WithoutReplacement, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
 from mdsd.studies.cases import Case, Progress, Steps
-from mdsd.studies.study_settings import StudySettings, compare_settings, search_tolerance
+from mdsd.studies.study_settings import (
+    SEARCH_TOLERANCE,
+    StudySettings,
+    compare_settings,
+    search_tolerance,
+)
 from mdsd.studies.values import FilteredBlock, study_blocks
 from mdsd.verifiers import NaiveVerifier, RRSVerifier, Verifier, get_verifier, verifier_names
 from mdsd.verifiers.base import Plan
@@ -419,7 +424,9 @@ def _verifier(name: str, vocab_size: int) -> Verifier:
     taken = signature(type(get_verifier(name))).parameters
     if "tolerance" not in taken:
         return get_verifier(name)
-    return get_verifier(name, tolerance=search_tolerance(vocab_size)).for_many()
+    tolerance = search_tolerance(vocab_size)
+    made = get_verifier(name, tolerance=tolerance)
+    return made if tolerance < SEARCH_TOLERANCE else made.for_many()
 
 
 def accepted_by_rank(plan: Plan, draft_token_ids: IntArray) -> FloatArray:
