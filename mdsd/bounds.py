@@ -95,7 +95,7 @@ def acceptance_bound(
     max_iterations : int, optional
         Most orders ``submodular`` evaluates. By default ``20 V + 100`` for up to 512 tokens that
         can be drafted. Beyond, tokens of small mass and nearly the same ratio share a group, and up
-        to 120 orders are evaluated while the gap over groups is above 5e-5. Where it is given, the
+        to 120 orders are evaluated while the gap over groups is above 2e-5. Where it is given, the
         groups are refined until the gap is at most `tolerance` or the orders are used up. A user's
         own law is searched token by token, with 60 orders for up to 20,000 tokens and 8 beyond.
 

@@ -61,7 +61,7 @@ class Effort(NamedTuple):
     several: int = 1
 
 
-EXACT = Effort(groups=256, tolerance=5e-5, limit=120, every=1, several=4)
+EXACT = Effort(groups=256, tolerance=2e-5, limit=120, every=1, several=4)
 FAST = Effort(groups=48, tolerance=3e-4, limit=80, every=3, several=4)
 
 
