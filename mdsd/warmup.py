@@ -6,7 +6,6 @@ tokens, that reach them all. One that is missed costs time later, and nothing el
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
@@ -17,6 +16,7 @@ import numpy as np
 
 import mdsd
 from mdsd._typing import FloatArray
+from mdsd.batch._threads import _available_cores
 from mdsd.decoding import generate
 from mdsd.decoding.ngram import NGramModel
 from mdsd.drafts import DraftDistribution, default_kinds
@@ -62,12 +62,6 @@ def warm_up(progress: Callable[[int, int], object] | None = None) -> Path | None
 def run_job(name: str) -> None:
     """Make the calls of one process: ``batches``, ``plans`` or ``trees``."""
     _JOBS[name]()
-
-
-def _available_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _laws(size: int) -> tuple[FloatArray, FloatArray]:

@@ -386,10 +386,16 @@ class SelectionPlan(Plan):
         return closing_law(accepted, max(0.0, 1.0 - float(accepted.sum())), self.residual)
 
     def _emit(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        tokens = self._select(ids, uniforms[:, :-2])
-        (rejected,) = (uniforms[:, -2] >= self._chances_of(tokens)).nonzero()
+        tokens = self._accept(ids, uniforms[:, :-1])
+        (rejected,) = (tokens < 0).nonzero()
         if len(rejected):
             tokens[rejected] = find_tokens(self._residual_sums, uniforms[:, -1][rejected])
+        return tokens
+
+    def _accept(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+        """Select one token, (B,), of each row and test it: -1 where it does not pass."""
+        tokens = self._select(ids, uniforms[:, :-1])
+        tokens[uniforms[:, -1] >= self._chances_of(tokens)] = -1
         return tokens
 
     def _law(self, ids: IntArray) -> FloatArray:

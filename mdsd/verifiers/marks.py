@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 
 from mdsd._frozen import frozen
-from mdsd._random import find_tokens
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import WithReplacement
 from mdsd.verifiers.base import SelectionPlan
@@ -67,13 +66,9 @@ class MarkPlan(SelectionPlan):
         slopes = self._marks.slopes[self._groups_of(tokens)]
         return np.asarray(self._draft_probs[tokens] * slopes)
 
-    def _emit(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
+    def _accept(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
         marks, sides = self._marks, (self.target_probs, self._draft_probs)
-        tokens = accept_smallest(marks.groups, marks.coupling, marks.slopes, *sides, ids, uniforms)
-        (rejected,) = (tokens < 0).nonzero()
-        if len(rejected):
-            tokens[rejected] = find_tokens(self._residual_sums, uniforms[:, -1][rejected])
-        return tokens
+        return accept_smallest(marks.groups, marks.coupling, marks.slopes, *sides, ids, uniforms)
 
     def _groups_of(self, tokens: IntArray) -> IntArray:
         groups = self._marks.groups

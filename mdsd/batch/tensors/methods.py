@@ -12,8 +12,6 @@ from mdsd.batch.tensors.spaces import Space
 from mdsd.batch.tensors.sums import (
     SelectedRows,
     SumRows,
-    law_of_row,
-    select_by_lottery,
     select_by_marks,
     select_by_orders,
 )
@@ -23,7 +21,6 @@ from mdsd.verifiers import Verifier
 from mdsd.verifiers.marks import FAST_GAP
 from solvers.arrivals import SUM_POWERS, latest_time, most_listed
 from solvers.marks import FEWEST_GROUPS
-from solvers.token_lottery import FAST, FEW, minimum_norm_orders
 
 
 def method_of(verifier: Verifier, draft: DraftDistribution) -> Method | None:
@@ -128,11 +125,4 @@ class Orders(Method):
     def select(  # noqa: D102
         self, rows: SumRows, uniforms: FloatArray, found: SelectedRows, start: int, stop: int
     ) -> None:
-        effort = FAST._replace(tolerance=max(self.tolerance, FAST.tolerance))
-        select_by_orders(rows, uniforms, effort, FEW, found, start, stop)
-        for row in range(start, stop):
-            if found.places[row] < 0:
-                law = law_of_row(rows, row, effort.groups, effort.groups)
-                lottery = minimum_norm_orders(law, self.tolerance, None)
-                own = lottery.orders, lottery.weights, uniforms[row]
-                select_by_lottery(rows, row, law, *own, found)
+        select_by_orders(rows, uniforms, self.tolerance, found, start, stop)

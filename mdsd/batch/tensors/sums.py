@@ -13,9 +13,10 @@ from solvers.group_selection import draw_orders, find_masses, select_drafts, sel
 from solvers.grouped_law import GroupedLaw, law_of_draws, with_fewer_nodes
 from solvers.hitting import MASS_SCALE
 from solvers.marks import FEWEST_GROUPS, couple_buckets, couple_tokens, select_smallest
-from solvers.order_search import search_orders
+from solvers.order_search import FoundOrders, search_orders
+from solvers.polymatroid import OrderLottery
 from solvers.ratio_groups import place_among
-from solvers.token_lottery import Effort
+from solvers.token_lottery import FAST, FEW, minimum_norm_orders
 
 
 class SumRows(NamedTuple):
@@ -182,8 +183,7 @@ def select_by_lottery(
 def select_by_orders(
     rows: SumRows,
     uniforms: FloatArray,
-    effort: Effort,
-    few: int,
+    tolerance: float,
     found: SelectedRows,
     start: int,
     stop: int,
@@ -195,23 +195,21 @@ def select_by_orders(
     rows : SumRows
         With the sums that `solvers.arrivals.tabulate_sums` takes.
     uniforms : ndarray, shape (B, 3)
-    effort : Effort
-        How long to search.
-    few : int
-        Rows of so few groups of one token each are left alone: their place is -1.
+    tolerance : float
+        Gap at which a search ends, if that is more than a fast one wants anyway.
     found : SelectedRows
         Filled for the rows ``start .. stop - 1``.
     start, stop : int
     """
     for r in range(start, stop):
-        law = law_of_row(rows, r, effort.groups, effort.groups)
-        if len(law.targets) <= few and not (law.powers[:, 1] > 0.0).any():
-            found.places[r] = -1
+        law = law_of_row(rows, r, FAST.groups, FAST.groups)
+        lottery: OrderLottery | FoundOrders
+        if len(law.targets) <= FEW and not (law.powers[:, 1] > 0.0).any():
+            lottery = minimum_norm_orders(law, tolerance, None)
         else:
-            coarse = with_fewer_nodes(law, effort.every)
-            lottery = search_orders(law, coarse, effort.tolerance, effort.limit)
-            orders, weights = lottery.orders, lottery.weights
-            select_by_lottery(rows, r, law, orders, weights, uniforms[r], found)
+            coarse = with_fewer_nodes(law, FAST.every)
+            lottery = search_orders(law, coarse, max(tolerance, FAST.tolerance), FAST.limit)
+        select_by_lottery(rows, r, law, lottery.orders, lottery.weights, uniforms[r], found)
 
 
 def _accept_prob(wanted: float, selected: float) -> float:
