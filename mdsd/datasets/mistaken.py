@@ -45,7 +45,11 @@ def warn_of_probs(data: Dataset) -> None:
         keys.append("target_probs")
     if data.draft_kind == "logits":
         masses = data.draft_kept_mass
-        names = [k for k, table in data.draft_tables.items() if _like_probs(table, masses[k])]
+        names = [
+            name
+            for name, table in data.draft_tables.items()
+            if _like_probs(table, masses.get(name, 1.0))
+        ]
         if names:
             found.append(f"draft_logits of {', '.join(names)}")
             keys.append("draft_probs")
@@ -60,7 +64,7 @@ def warn_of_probs(data: Dataset) -> None:
 def warn_of_models(names: Iterable[str], tables: Iterable[AnyArray]) -> None:
     """Warn if the logits that models give for some positions look like probabilities."""
     pairs = zip(names, tables, strict=True)
-    found = [name for name, table in pairs if _like_probs(table, np.ones(len(table)))]
+    found = [name for name, table in pairs if _like_probs(table, 1.0)]
     if found:
         warnings.warn(
             f"logits of {', '.join(found)} hold nothing negative and sum to 1 in every row, as "
@@ -69,12 +73,16 @@ def warn_of_models(names: Iterable[str], tables: Iterable[AnyArray]) -> None:
         )
 
 
-def _like_probs(table: AnyArray, kept_mass: FloatArray) -> bool:
+def _like_probs(table: AnyArray, kept_mass: FloatArray | float) -> bool:
     """Tell whether rows are those of probabilities, perhaps of a part of the vocabulary.
 
-    The law of one token is the same either way.
+    The law of one token is the same either way. A table that is none is for others to refuse.
     """
-    if table.size == 0 or table.shape[-1] == 1 or not (table[0].min() >= 0.0 <= table.min()):
+    array = np.asarray(table)
+    if array.ndim != 2 or array.dtype.kind not in "fiu" or array.size <= len(array):
         return False
-    sums = table.sum(axis=-1, dtype=np.float64)
-    return bool((np.minimum(abs(sums - 1.0), abs(sums - kept_mass)) <= _TOLERANCE).all())
+    if not (array[0].min() >= 0.0 and array.min() >= 0.0):
+        return False
+    sums = array.sum(axis=-1, dtype=np.float64)
+    masses = np.asarray(kept_mass) if np.shape(kept_mass) == sums.shape else 1.0
+    return bool((np.minimum(abs(sums - 1.0), abs(sums - masses)) <= _TOLERANCE).all())
