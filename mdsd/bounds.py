@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from mdsd._arguments import check_name, check_number, check_whole, one_line
 from mdsd._frozen import FrozenArrays
 from mdsd._probabilities import check_probs, check_same_vocab, ratio_order
+from mdsd._shown import Shown, cut
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import (
@@ -37,8 +38,8 @@ MAX_SUBSET_TOKENS = 18
 """Most tokens among which subset selection is exhaustive."""
 
 
-@dataclass(frozen=True, eq=False)
-class AcceptanceBound(FrozenArrays):
+@dataclass(frozen=True, eq=False, repr=False)
+class AcceptanceBound(Shown, FrozenArrays):
     """The largest acceptance probability of a lossless verifier, with its certificate.
 
     Attributes
@@ -65,6 +66,9 @@ class AcceptanceBound(FrozenArrays):
     subset: IntArray
     method: str
     gap: float
+
+    def _facts(self) -> dict[str, object]:
+        return {**vars(self), "subset": cut(self.subset, "tokens")}
 
 
 def acceptance_bound(

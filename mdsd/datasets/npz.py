@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,26 +75,68 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     file = as_path(path)
     path = path_name(file)  # for messages from here on
     arrays, found = _read_arrays(file, path)
+    return tabulated(arrays, found, path, file.stem)
+
+
+def tabulated(
+    arrays: Mapping[str, AnyArray],
+    found: Sequence[str],
+    path: str,
+    name: str,
+    models: Mapping[str, AnyArray] | None = None,
+) -> Dataset:
+    """Make a data set of arrays under the keys of an `.npz` file.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+    found : sequence of str
+        All keys that were given, for messages.
+    path : str
+        What messages begin with.
+    name : str
+        Of the data set.
+    models : mapping of str to ndarray, optional
+        The arrays of the draft key by the names of their models, instead of one of all.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    InvalidArgumentError, InvalidDistributionError
+        As `read_npz`.
+    """
     target_key, target_kind = _choose_key("target", found, path)
     draft_key, draft_kind = _choose_key("draft", found, path)
-    target, drafts = arrays[target_key], arrays[draft_key]
-    _check_shapes(target_key, target, draft_key, drafts, path)
+    target = arrays[target_key]
+    if models is None:
+        drafts = arrays[draft_key]
+        _check_shapes(target_key, target, draft_key, drafts, path)
+        tables = list(drafts.reshape(-1, *target.shape))
+        several = drafts.ndim == 3
+        labels = [f"{draft_key}[{k}]" if several else draft_key for k in range(len(tables))]
+        names = _draft_names(arrays, len(tables), path)
+    else:
+        check_model_names(f"{path}: {draft_key}", models)
+        names, tables = list(models), list(models.values())
+        labels = [f"{draft_key}[{model!r}]" for model in names]
+        for label, table in zip(labels, tables, strict=True):
+            _check_shapes(target_key, target, label, table, path)
 
     check: dict[Kind, Callable[[AnyArray, str], FloatArray]]
     check = {"logits": _check_logits, "probs": partial(check_probs, ndim=2)}
     checked_target = check[target_kind](target, f"{path}: {target_key}")
-    tables = drafts.reshape(-1, *target.shape)
-    labels = [draft_key if drafts.ndim == 2 else f"{draft_key}[{k}]" for k in range(len(tables))]
     checked_drafts = [
         check[draft_kind](table, f"{path}: {label}")
         for label, table in zip(labels, tables, strict=True)
     ]
 
-    names = _draft_names(arrays, len(tables), path)
     token_ids = np.broadcast_to(np.arange(target.shape[1]), target.shape)
     draft_mass = _extra(arrays, "draft_kept_mass", np.ones((len(names), len(target))), path)
     return Dataset(
-        name=file.stem,
+        name=name,
         target_table=checked_target,
         draft_tables=dict(zip(names, checked_drafts, strict=True)),
         token_ids=_extra(arrays, "token_ids", token_ids, path),
@@ -128,7 +170,7 @@ def _read_arrays(file: Path, path: str) -> tuple[dict[str, AnyArray], list[str]]
     return arrays, found
 
 
-def _choose_key(side: str, found: list[str], path: str) -> tuple[str, Kind]:
+def _choose_key(side: str, found: Sequence[str], path: str) -> tuple[str, Kind]:
     """Find the one key of a side, and what it holds."""
     keys: dict[str, Kind] = {f"{side}_logits": "logits", f"{side}_probs": "probs"}
     present = [key for key in keys if key in found]
@@ -144,13 +186,15 @@ def _check_shapes(
     target_key: str, target: AnyArray, draft_key: str, drafts: AnyArray, path: str
 ) -> None:
     """Check axes and types of both sides, and that they have the same positions and tokens."""
-    sides = ((target_key, target, "(N, V)"), (draft_key, drafts, "(N, V) or (M, N, V)"))
+    whole = draft_key in _KEYS  # not the one table of a model
+    stacked = "(N, V) or (M, N, V)" if whole else "(N, V)"
+    sides = ((target_key, target, "(N, V)"), (draft_key, drafts, stacked))
     for key, values, expected in sides:
         if values.dtype.kind not in "fiu":
             raise InvalidDistributionError(
                 f"{path}: {key} holds {values.dtype} values; expected real numbers"
             )
-        if values.ndim != 2 and not (values.ndim == 3 and key == draft_key):
+        if values.ndim != 2 and not (values.ndim == 3 and key == draft_key and whole):
             raise InvalidDistributionError(
                 f"{path}: {key} has shape {values.shape}; expected {expected}"
             )

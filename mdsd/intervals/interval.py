@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mdsd._arguments import shown
+from mdsd._shown import Shown
 from mdsd.drafts import (
     Draft,
     DraftDistribution,
@@ -35,8 +36,8 @@ _OUTWARD = 1e-12
 """How far the ends are moved outwards, so that no rounding excludes the value."""
 
 
-@dataclass(frozen=True)
-class AcceptanceInterval:
+@dataclass(frozen=True, repr=False)
+class AcceptanceInterval(Shown):
     """Where an acceptance bound lies, whatever the unknown probabilities are.
 
     Attributes
@@ -53,6 +54,9 @@ class AcceptanceInterval:
 
     lower: float
     upper: float
+
+    def _facts(self) -> dict[str, object]:
+        return vars(self)
 
 
 def acceptance_interval(

@@ -15,6 +15,7 @@ from mdsd.datasets import Dataset, Source, open_source
 from mdsd.drafts import Draft
 from mdsd.filters import CUT_COLUMNS, FilterAxes, check_filter_names
 from mdsd.studies.cases import Progress, Steps, check_progress
+from mdsd.studies.frames import Rows
 from mdsd.studies.grid.folder import Block, Study, opened_study
 from mdsd.studies.grid.workers import check_workers, run_tasks
 from mdsd.studies.study_rows import StudyRow
@@ -38,7 +39,7 @@ def study(
     scheduler: str | None = None,
     progress: Progress | None = None,
     **filters: Unpack[FilterAxes],
-) -> tuple[StudyRow, ...]:
+) -> Rows[StudyRow]:
     """Run every verifier in every cell of a grid, and say where the lost acceptance goes.
 
     Parameters
@@ -66,7 +67,7 @@ def study(
 
     Returns
     -------
-    tuple of StudyRow
+    Rows of StudyRow
         By cell and draft distribution, best first. They depend on nothing but the data, the options
         of their own cell and the seed: not on the number of workers, nor on other cells.
 
