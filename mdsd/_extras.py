@@ -7,13 +7,12 @@ from importlib.util import find_spec
 from mdsd.errors import UnsupportedError
 
 EXTRAS = {
-    "plot": ("matplotlib", "pillow"),
+    "plot": ("matplotlib",),
     "study": ("pyarrow", "joblib"),
-    "report": ("jinja2", "matplotlib", "pillow"),
-    "models": ("torch", "transformers", "accelerate"),
+    "report": ("pyarrow", "joblib", "matplotlib", "pillow", "jinja2"),
     "cluster": ("distributed",),
 }
-"""What has to be there for each extra, by the names of the packages."""
+"""Packages that come with each extra whose absence `require` tells."""
 
 _MODULES = {"pillow": "PIL"}
 """Names under which packages are imported, where these are others."""
@@ -49,5 +48,5 @@ def is_installed(module: str) -> bool:
     """
     try:
         return find_spec(module) is not None
-    except ValueError:  # None in sys.modules, or a module that was made by hand
+    except ValueError:  # a module that was made by hand
         return False

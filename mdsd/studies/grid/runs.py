@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Unpack
 
+from mdsd._extras import require
 from mdsd._files import as_path
 from mdsd.datasets import Dataset, Source, open_source
 from mdsd.drafts import Draft
@@ -80,7 +81,7 @@ def study(
     InvalidDistributionError
         If the data cannot be read.
     UnsupportedError
-        If a scheduler is given and `distributed` is not installed.
+        If libraries that a study needs are not installed; with a scheduler, `distributed`, too.
     MdsdError
         If a worker process was killed.
 
@@ -149,6 +150,7 @@ def run_study(
     MdsdError
         As `study`.
     """
+    require("study", "a study")
     processes = check_workers(workers, scheduler)
     run = partial(_run, source, settings)
     with opened_study(output, source, settings) as folder:
