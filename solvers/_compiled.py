@@ -50,6 +50,10 @@ def compiled(*, inner: bool = False, **options: Any) -> Callable[[_Function], _F
     -----
     Numba refuses to decorate where it finds no place to keep results in; then nothing is kept.
 
+    It names what it keeps by file and function, and loads it under the module that compiled it. The
+    files of this package have two names, `solvers` and `mdsd._solvers`, which must not take each
+    other's results: functions of the first are kept under another name.
+
     Examples
     --------
     >>> @compiled(error_model="numpy")
@@ -62,6 +66,9 @@ def compiled(*, inner: bool = False, **options: Any) -> Callable[[_Function], _F
     options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
 
     def decorate(function: _Function) -> _Function:
+        package, _, _ = function.__module__.partition(".")
+        if package == "solvers":
+            function.__qualname__ = f"{package}.{function.__qualname__}"
         try:
             kept: _Function = njit(cache=True, **options)(function)
         except RuntimeError:
