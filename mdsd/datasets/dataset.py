@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -12,9 +12,8 @@ from mdsd._arguments import shown
 from mdsd._frozen import FrozenArrays
 from mdsd._shown import Shown, Words
 from mdsd._typing import FloatArray, IntArray
-from mdsd.errors import InvalidArgumentError
-
-Kind = Literal["logits", "probs"]
+from mdsd.datasets.given import fields_of_arrays
+from mdsd.datasets.tables import Kind
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,8 +120,6 @@ class Dataset(Shown, FrozenArrays):
         Dataset(name='arrays', num_positions=2, vocab_size=3, target_kind='probs',
                 draft_kind='logits', draft_models=['small'])
         """
-        from mdsd.datasets.given import dataset_of_arrays
-
         arrays = {
             "target_probs": target_probs,
             "target_logits": target_logits,
@@ -132,7 +129,7 @@ class Dataset(Shown, FrozenArrays):
             "target_kept_mass": target_kept_mass,
             "draft_kept_mass": draft_kept_mass,
         }
-        return dataset_of_arrays(arrays, provenance, name)
+        return cls(**fields_of_arrays(arrays, provenance, name))
 
     @property
     def num_positions(self) -> int:
@@ -153,22 +150,3 @@ class Dataset(Shown, FrozenArrays):
             "draft_kind": self.draft_kind,
             "draft_models": Words(shown(list(self.draft_tables))),
         }
-
-
-def check_model_names(what: str, names: Iterable[Any]) -> None:
-    """Check that names can stand in lists on the command line, in tables and in files.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If one is no str, not printable, holds a comma, or comes twice.
-    """
-    seen: set[str] = set()
-    for name in names:
-        if not isinstance(name, str) or name in seen:
-            raise InvalidArgumentError(f"{what} holds {shown(name)}; expected different strings")
-        if name != name.strip() or not name or not name.isprintable() or "," in name:
-            raise InvalidArgumentError(
-                f"{what} holds {shown(name)}; expected printable names without commas"
-            )
-        seen.add(name)

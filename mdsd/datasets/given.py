@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from mdsd._arguments import is_bfloat16_tensor, read_array, read_json_object, shown
 from mdsd._typing import AnyArray
-from mdsd.datasets.dataset import Dataset, check_model_names
-from mdsd.datasets.npz import tabulated
+from mdsd.datasets.tables import check_model_names, checked_tables
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 _CALL = "Dataset.from_arrays"
@@ -21,10 +19,10 @@ _BY_MODEL = ("draft_probs", "draft_logits")
 _NO_LAWS = ("token_ids", "target_kept_mass", "draft_kept_mass")
 
 
-def dataset_of_arrays(
+def fields_of_arrays(
     given: Mapping[str, Any], provenance: Mapping[str, Any] | None, name: str
-) -> Dataset:
-    """Make a data set of the arguments of `Dataset.from_arrays`.
+) -> dict[str, Any]:
+    """Check the arguments of `Dataset.from_arrays`, and give the fields that it is made of.
 
     Parameters
     ----------
@@ -35,7 +33,7 @@ def dataset_of_arrays(
 
     Returns
     -------
-    Dataset
+    dict
 
     Raises
     ------
@@ -64,8 +62,8 @@ def dataset_of_arrays(
             )
         known["draft_kept_mass"] = [masses[model] for model in models]
     arrays = {key: _read(value, key) for key, value in known.items() if key not in by_model}
-    found = tabulated(arrays, list(known), _CALL, name, models)
-    return replace(found, provenance=where) if where else found
+    tables = checked_tables(arrays, list(known), _CALL, models)
+    return {"name": name, "provenance": where, **tables}
 
 
 def _read(value: Any, key: str) -> AnyArray:
