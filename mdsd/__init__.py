@@ -24,10 +24,7 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 
-from mdsd import _own_solvers
-
-_own_solvers.load()
-
+from mdsd import _own_solvers as _own_solvers  # before whatever imports them
 from mdsd._version import __version__
 from mdsd.batch import BatchVerification, acceptance_bounds, acceptance_rates, verify_batch
 from mdsd.bounds import AcceptanceBound, acceptance_bound

@@ -14,7 +14,7 @@ from pathlib import Path
 NAME = "mdsd._solvers"
 
 
-def load() -> None:
+def _load() -> None:
     """See to it that modules of `mdsd._solvers` can be imported.
 
     Raises
@@ -38,3 +38,7 @@ def load() -> None:
             f"{folder} does not belong to mdsd: another package of that name has overwritten it; "
             "install mdsd into an environment of its own"
         )
+    vars(sys.modules["mdsd"])["_solvers"] = module  # as the import of a package does
+
+
+_load()
