@@ -28,8 +28,8 @@ from mdsd.drafts.declared import DeclaredDraft
 from mdsd.errors import MdsdError, SolverError, UnsupportedError, solver_errors
 
 if TYPE_CHECKING:
-    from solvers.token_lottery import TokenLottery
-    from solvers.transport import TransportInstance, TransportSolution
+    from mdsd._solvers.token_lottery import TokenLottery
+    from mdsd._solvers.transport import TransportInstance, TransportSolution
 
 MAX_PAIRS = 300_000
 """Most pairs (drafted token, tuple) in an explicit formulation."""
@@ -239,7 +239,7 @@ def _search(
     fast: bool,
 ) -> TokenLottery:
     """Search by the parts of a law, or token by token where it does not tell them."""
-    from solvers.token_lottery import EXACT, FAST, find_group_lottery, find_single_lottery
+    from mdsd._solvers.token_lottery import EXACT, FAST, find_group_lottery, find_single_lottery
 
     parts = draft.law_parts()
     with solver_errors():
@@ -283,7 +283,7 @@ def _submodular(problem: _Problem) -> AcceptanceBound:
 
 
 def _instance(problem: _Problem) -> TransportInstance:
-    from solvers.transport import merge_tuples
+    from mdsd._solvers.transport import merge_tuples
 
     ids, probs = problem.draft.tuple_arrays()
     # What rounding left of the tuples' total would look like unfairness to an exact solver.
@@ -295,7 +295,7 @@ def _explicit(name: str, module: str, function: str) -> Callable[[_Problem], Acc
         from importlib import import_module
 
         solver: Callable[[TransportInstance], TransportSolution]
-        solver = getattr(import_module(f"solvers.{module}"), function)
+        solver = getattr(import_module(f"mdsd._solvers.{module}"), function)
         try:
             with solver_errors(name):
                 solution = solver(_instance(problem))

@@ -28,7 +28,7 @@ from mdsd.errors import (
 )
 
 if TYPE_CHECKING:
-    from solvers.law_parts import LawPart
+    from mdsd._solvers.law_parts import LawPart
 
 MAX_TUPLES = 1_000_000
 """Most tuples that `DraftDistribution.tuples` enumerates."""
@@ -372,7 +372,7 @@ class DraftDistribution(Shown, ABC):
         tuple of (float, ndarray of bool, shape (V,)), or None
             The value 1 + p(H) - Q(H), and membership of H.
         """
-        from solvers.prefix import best_prefix
+        from mdsd._solvers.prefix import best_prefix
 
         order = self.prefix_order(target_probs)
         if order is None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from mdsd._arguments import shown
 from mdsd._shown import Shown
+from mdsd._solvers.certificates import certified_gap
 from mdsd.drafts import (
     Draft,
     DraftDistribution,
@@ -28,7 +29,6 @@ from mdsd.intervals.draws import ends_with_replacement, ends_without_replacement
 from mdsd.intervals.greedy import ends_greedy
 from mdsd.intervals.independent import ends_independent
 from mdsd.intervals.known import KnownProbs, check_same_tokens, overlap, read_known, require_tokens
-from solvers.certificates import certified_gap
 
 Token = TypeVar("Token", bound=Hashable)
 

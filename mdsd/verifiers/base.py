@@ -15,6 +15,7 @@ from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._random import RandomSource, Uniforms, find_tokens, read_uniforms
 from mdsd._shown import Shown
+from mdsd._solvers.certificates import certified_gap
 from mdsd._tokens import check_token_ids, refuse_impossible
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
@@ -22,7 +23,6 @@ from mdsd.drafts.base import check_draft
 from mdsd.drafts.registry import draft_types
 from mdsd.errors import UnsupportedError, solver_errors
 from mdsd.rules.accepting import accept_probs, left_over
-from solvers.certificates import certified_gap
 
 _Ids = TypeVar("_Ids", int, IntArray)
 
