@@ -7,6 +7,7 @@ container, it is compiled again by every process, and works all the same.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -70,12 +71,26 @@ def compiled(*, inner: bool = False, **options: Any) -> Callable[[_Function], _F
         if package == "solvers":
             function.__qualname__ = f"{package}.{function.__qualname__}"
         try:
-            kept: _Function = njit(cache=True, **options)(function)
+            kept: _Function = njit(cache=_has_a_place(function), **options)(function)
         except RuntimeError:
             kept = njit(**options)(function)
         return kept
 
     return decorate
+
+
+def _has_a_place(function: Callable[..., Any]) -> bool:
+    """Tell whether numba may look for a place to keep results in.
+
+    For a user without a home, such as a number that a container was started with, it would make a
+    folder called "~" in the current one.
+    """
+    cache = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or "~"
+    if os.path.isabs(os.path.expanduser(cache)):
+        return True
+    beside = Path(function.__code__.co_filename).parent
+    kept = beside / "__pycache__"
+    return os.access(kept if kept.exists() else beside, os.W_OK) and not kept.is_file()
 
 
 class CompilationNotice(event.Listener):

@@ -148,6 +148,19 @@ def test_all_works_where_nothing_can_be_kept(read_only):
     assert (done.returncode, done.stdout) == (0, "[1, 0]\n"), done.stderr
 
 
+@pytest.mark.parametrize("guarded", [True, False], ids=["ours", "numba-alone"])
+def test_without_a_home_none_is_made_up(read_only, guarded):
+    code = (
+        "import os.path, numba; os.path.expanduser = lambda path: path\n"
+        "from mdsd._solvers import _compiled\n"
+        f"_compiled._has_a_place = {'_compiled._has_a_place' if guarded else 'bool'}\n"
+        "import mdsd._solvers.sorting"
+    )
+    done = run_read_only(read_only, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert Path(read_only, "~").exists() is not guarded
+
+
 def test_numba_alone_refuses_to_work_there(read_only):
     code = "import numba, solvers; exec(compile({source!r}, solvers.__file__, 'exec'))"
     source = "@numba.njit(cache=True)\ndef f(x):\n    return x"
