@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import mdsd
 from mdsd import datasets, studies
 from mdsd._extras import EXTRAS
 from mdsd.errors import UnsupportedError
@@ -20,6 +21,8 @@ OPTIONAL = (
     *("matplotlib", "PIL", "pyarrow", "joblib", "jinja2", "pandas", "polars"),
     *("ortools", "torch", "transformers", "gguf", "accelerate", "distributed", "economize", "ot"),
 )
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FEW = "--num-drafts 2 --draft greedy --positions 1"
 
 
@@ -91,9 +94,14 @@ def test_a_function_names_the_extra(tmp_path, monkeypatch, call):
         calls[call]()
 
 
+def test_the_citation_is_of_this_version_and_licence():
+    lines = (ROOT / "CITATION.cff").read_text().splitlines()
+    assert {f"version: {mdsd.__version__}", f"license: {PROJECT['license']}"} <= set(lines)
+    assert [line for line in lines if "://" in line and "arxiv.org" not in line] == []
+
+
 def test_extras_are_those_of_the_distribution():
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    listed = project["optional-dependencies"]
+    listed = PROJECT["optional-dependencies"]
 
     def packages(extra: str) -> set[str]:
         found: set[str] = set()
@@ -105,7 +113,7 @@ def test_extras_are_those_of_the_distribution():
     for extra, names in EXTRAS.items():
         assert set(names) <= packages(extra)
     assert (
-        set(map(named, project["dependencies"])) & set().union(*map(set, EXTRAS.values())) == set()
+        set(map(named, PROJECT["dependencies"])) & set().union(*map(set, EXTRAS.values())) == set()
     )
 
 
