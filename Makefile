@@ -68,7 +68,7 @@ bench-study: $(VENV)/.installed-dev
 DRAFTS := with_replacement,without_replacement,greedy,spechub,top_k
 VERIFIERS := rrs,kseq,spechub,greedy,optimal
 STUDY := mdsd study --draft $(DRAFTS) --verifier $(VERIFIERS) --workers $(WORKERS)
-study: $(VENV)/.installed
+study: $(VENV)/.installed-dev
 	$(BIN)/$(STUDY) smollm2 --draft-model drop2,drop3,context32,context8,ngram \
 		--num-drafts 2,3,4 --temperature 0.6,1 --output build/study/main --plot build/study/main
 	$(BIN)/$(STUDY) smollm2 --draft-model drop2,ngram --num-drafts 3 \

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers._compiled import compiled
-from solvers._typing import FloatArray, IntArray
-from solvers.prefix import prefix_with_replacement
-from solvers.ratio_groups import (
+from ._compiled import compiled
+from ._typing import FloatArray, IntArray
+from .prefix import prefix_with_replacement
+from .ratio_groups import (
     RatioGroups,
     alone,
     bucket_of,

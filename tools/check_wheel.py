@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _CLI = "tests/mdsd/test_cli.py::"
 TESTS = (
     "tests/mdsd/test_package.py",
+    "tests/mdsd/test_own_solvers.py",
     "tests/mdsd/test_datasets.py",
     _CLI + "test_module_runs",
     _CLI + "test_module_reports_errors_by_its_exit_code",
@@ -28,21 +29,22 @@ TESTS = (
 """Tests that touch what packaging can break; the rest has run from the checkout, on the same files.
 """
 
-PACKAGES = ("mdsd", "solvers")
+PACKAGES = {"mdsd": "mdsd", "mdsd/_solvers": "solvers", "solvers": "solvers"}
+"""Where packages are installed, and where their files are in the checkout."""
 
 
 def differing(site: Path) -> list[str]:
     """Files of the packages that an installation lacks, or has with other bytes."""
-    files = [
-        path.relative_to(ROOT)
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*"))
+    files = {
+        Path(package, path.relative_to(ROOT / folder)): path
+        for package, folder in PACKAGES.items()
+        for path in sorted((ROOT / folder).rglob("*"))
         if path.is_file() and path.parent.name != "__pycache__"
-    ]
+    }
     return [
         str(file)
-        for file in files
-        if not (site / file).is_file() or (site / file).read_bytes() != (ROOT / file).read_bytes()
+        for file, path in files.items()
+        if not (site / file).is_file() or (site / file).read_bytes() != path.read_bytes()
     ]
 
 

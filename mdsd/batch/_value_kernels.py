@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from mdsd._solvers._compiled import compiled
+from mdsd._solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
+from mdsd._solvers.prefix import prefix_with_replacement
+from mdsd._solvers.sorting import falling_order
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._rules import Value
 from mdsd.rules.kernels import MULTIPLIED, any_of_tries, excess, kseq_root_and_overlap, overlap
-from solvers._compiled import compiled
-from solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
-from solvers.prefix import prefix_with_replacement
-from solvers.sorting import falling_order
 
 
 @compiled(nogil=True, error_model="numpy")

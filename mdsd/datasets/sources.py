@@ -116,6 +116,11 @@ def open_source(data: str | os.PathLike[str] | Dataset) -> Source:
     >>> source.read(10, 13).target_table.shape
     (3, 3173)
     """
+    return open_given("data", data)
+
+
+def open_given(argument: str, data: Any) -> Source:
+    """Open data as `open_source` does, given as an argument of another name."""
     if isinstance(data, Dataset):
         return _Table(data)
     if isinstance(data, str):
@@ -126,10 +131,10 @@ def open_source(data: str | os.PathLike[str] | Dataset) -> Source:
             return _stored(data, check_name("data set", data, names()))
     elif not isinstance(data, os.PathLike):
         raise InvalidArgumentError(
-            f"data is {shown(data)} of type {type(data).__name__}; "
+            f"{argument} is {shown(data)} of type {type(data).__name__}; "
             "expected a name, a path or a Dataset"
         )
-    path = as_path(data, "data")
+    path = as_path(data, argument)
     if path.suffix.lower() == LOG_SUFFIX:
         raise InvalidArgumentError(
             f"{path_name(path)}: a log of top log-probabilities holds no whole laws; "

@@ -9,6 +9,7 @@ from mdsd._typing import AnyArray
 from mdsd.datasets import Source
 from mdsd.studies.cases import Progress
 from mdsd.studies.cells import Cell, DraftedFrom
+from mdsd.studies.frames import Rows
 from mdsd.studies.study_rows import (
     BoundRow,
     CompareRow,
@@ -41,7 +42,7 @@ def all_rows(
     source: Source,
     settings: StudySettings,
     progress: Progress | None,
-) -> tuple[AnyRow, ...]:
+) -> Rows[AnyRow]:
     """Compute all cells in memory, and average them.
 
     Parameters
@@ -55,7 +56,7 @@ def all_rows(
 
     Returns
     -------
-    tuple of StudiedRow
+    Rows of StudiedRow
         In the order of the cases.
     """
     about = {"data": source.name, "seed": settings.seed}
@@ -65,7 +66,7 @@ def all_rows(
         (case.kind.label, "+".join(case.draft_models), case.num_drafts, case.filters): place
         for place, case in enumerate(settings.asked.cases)
     }
-    return tuple(
+    return Rows(
         sorted(
             rows, key=lambda row: places[row.draft, row.draft_model, row.num_drafts, row.filters]
         )

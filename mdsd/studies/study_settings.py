@@ -16,7 +16,7 @@ import numpy as np
 
 from mdsd._arguments import check_name, check_whole, shown
 from mdsd._typing import AnyArray
-from mdsd.datasets import Dataset, Source, open_source
+from mdsd.datasets import Source
 from mdsd.drafts import Draft, DraftKind, default_kinds, read_kind
 from mdsd.drafts.base import check_num_drafts
 from mdsd.errors import InvalidArgumentError
@@ -147,22 +147,6 @@ class StudySettings:
 def search_tolerance(vocab_size: int) -> float:
     """Give the certified gap at which searches stop, for a number of tokens."""
     return SEARCH_TOLERANCE if vocab_size > _EXACT_TOKENS else 1e-9
-
-
-def open_dataset(dataset: Dataset) -> Source:
-    """Open a data set that is in memory.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is none.
-    """
-    if not isinstance(dataset, Dataset):
-        raise InvalidArgumentError(
-            f"dataset is {type(dataset).__name__}; expected a Dataset from mdsd.datasets.load or "
-            "mdsd.datasets.read_npz"
-        )
-    return open_source(dataset)
 
 
 def bound_settings(source: Source, **options: Any) -> StudySettings:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from mdsd.drafts import WithReplacement
-from solvers.marks import (
+from mdsd._solvers.marks import (
     GroupedMarks,
     MarkCoupling,
     _cap_with_overlap,
@@ -23,8 +22,8 @@ from solvers.marks import (
     select_smallest,
     smallest_mark_probs,
 )
-from solvers.prefix import best_prefix, prefix_with_replacement
-from solvers.ratio_groups import (
+from mdsd._solvers.prefix import best_prefix, prefix_with_replacement
+from mdsd._solvers.ratio_groups import (
     RatioGroups,
     groups_of_tokens,
     join_buckets,
@@ -32,6 +31,7 @@ from solvers.ratio_groups import (
     sum_buckets,
     sure_overlap,
 )
+from mdsd.drafts import WithReplacement
 
 FALSE_ALARM = 1e-6
 """Chance that one sampling check fails for right code; seeds are fixed, so once for all."""

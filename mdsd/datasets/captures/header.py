@@ -9,7 +9,7 @@ from typing import Any
 
 from mdsd._arguments import check_whole, one_line, read_json_object, shown
 from mdsd._frozen import FrozenArrays
-from mdsd.datasets.dataset import check_model_names
+from mdsd.datasets.tables import check_model_names
 from mdsd.errors import InvalidArgumentError
 
 _FORMAT = {"format": "mdsd capture", "format_version": 1}

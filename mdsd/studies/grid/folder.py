@@ -30,6 +30,7 @@ from mdsd._version import __version__
 from mdsd.datasets import Source
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import CUT_COLUMNS
+from mdsd.studies.frames import Rows
 from mdsd.studies.grid.cell_files import CellFile, write_cell
 from mdsd.studies.means import study_rows
 from mdsd.studies.output import to_csv, to_parquet, write_files
@@ -59,13 +60,13 @@ class Study:
         What `study.json` says: version, data, settings and versions of libraries.
     cells : tuple of CellFile
         In the order of the rows.
-    rows : tuple of StudyRow
+    rows : Rows of StudyRow
     """
 
     name: str
     plan: Mapping[str, Any]
     cells: tuple[CellFile, ...]
-    rows: tuple[StudyRow, ...]
+    rows: Rows[StudyRow]
 
 
 class StudyFolder:
@@ -242,7 +243,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
             )
         cells.append(CellFile(file))
     about = {"data": plan["data"]["name"], "seed": plan["settings"]["seed"]}
-    rows = tuple(row for file in cells for row in study_rows(file.cell, file, about))
+    rows = Rows(row for file in cells for row in study_rows(file.cell, file, about))
     return Study(folder.resolve().name, plan, tuple(cells), rows)
 
 
