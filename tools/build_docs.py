@@ -1,4 +1,6 @@
-"""Build the site of the documentation, any warning being an error::
+"""Build the site of the documentation, any warning being an error.
+
+::
 
     python tools/build_docs.py build/site
 

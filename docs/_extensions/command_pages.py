@@ -26,8 +26,12 @@ def setup(app: Sphinx) -> dict[str, bool]:
             commands: list[tuple[str, Any]] = [("mdsd", main)]
             commands += [(f"mdsd {name}", each) for name, each in sorted(main.commands.items())]
             for name, command in commands:
-                own = context if command is main else click.Context(
-                    command, info_name=command.name, parent=context, max_content_width=96
+                own = (
+                    context
+                    if command is main
+                    else click.Context(
+                        command, info_name=command.name, parent=context, max_content_width=96
+                    )
                 )
                 text = command.get_help(own)
                 section = nodes.section(ids=[nodes.make_id(name)], names=[name])

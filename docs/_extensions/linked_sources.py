@@ -9,20 +9,25 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-FOLDER = "files"
-"""Where the pages stand; removed and written anew with every build."""
-
 ROOT = Path(os.environ["MDSD_ROOT"])
 """The checkout."""
 
-_LINK = re.compile(r"\]\(((?:\.\./)+)([\w./-]+?)/?(#[\w-]+)?\)")
+PAGES = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "README.md": "index.md",
+    "docs/gallery/README.rst": "examples/index.rst",
+}
+"""Files that are pages under another name."""
+
+_LINK = re.compile(r"\]\((?P<path>[\w./\\-]+)(?P<anchor>#[\w-]+)?\)")
 
 
 def page_of(path: str) -> str:
@@ -33,71 +38,83 @@ def page_of(path: str) -> str:
     path : str
         Relative to the checkout.
     """
-    return f"{FOLDER}/{path.removesuffix('.md')}" + ("/index" if (ROOT / path).is_dir() else "")
+    if path in PAGES:
+        return PAGES[path]
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    return f"files/{path.removesuffix('.md')}" + ("/index.md" if _is_folder(path) else ".md")
 
 
-def _first_line(path: Path) -> str:
-    words = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return words.partition("\n")[0]
+def led_to_pages(text: str, folder: str, found: Callable[[str], object]) -> str:
+    """Have the links of a page lead to pages.
+
+    Parameters
+    ----------
+    text : str
+    folder : str
+        Where in the checkout the page is.
+    found : callable
+        Called with each file and folder that is linked to.
+    """
+
+    def lead(match: re.Match[str]) -> str:
+        path = os.path.normpath(Path(folder, match["path"].replace("\\", "")))
+        if not (ROOT / path).exists():
+            return match[0]
+        found(path)
+        return f"](/{page_of(path)}{match['anchor'] or ''})"
+
+    return _LINK.sub(lead, text)
 
 
-def _folder_page(path: str) -> tuple[str, list[str]]:
-    """List the modules of a folder with what each is for; gives the page and the modules."""
-    modules = [str(each.relative_to(ROOT)) for each in sorted((ROOT / path).glob("*.py"))]
-    lines = [
-        f"- [{Path(each).name}](/{page_of(each)}.md): {_first_line(ROOT / each)}"
-        for each in modules
-    ]
-    return f"# {path}/\n\n" + "\n".join(lines) + "\n", modules
+def _is_folder(path: str) -> bool:
+    return (ROOT / path).is_dir()
 
 
-def _file_page(path: str) -> str:
+def _folder_page(path: str) -> str:
+    """List the modules of a folder, with what each is for."""
+    lines = [f"# {path}/", ""]
+    for module in sorted((ROOT / path).glob("*.py")):
+        words = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+        lines.append(f"- [{module.name}]({module.name}): {words.partition(chr(10))[0]}")
+    return "\n".join(lines) + "\n"
+
+
+def _page(path: str, found: Callable[[str], object]) -> str:
+    if _is_folder(path):
+        return led_to_pages(_folder_page(path), path, found)
     text = (ROOT / path).read_text(encoding="utf-8")
+    if path.endswith(".md"):
+        titled = text if text.startswith("# ") else f"# {path}\n\n{text}"
+        return led_to_pages(titled, str(Path(path).parent), found)
     return f"# {path}\n\n``````{{code-block}} python\n:linenos:\n\n{text}\n``````\n"
 
 
 def _write_pages(app: Sphinx) -> None:
+    """Write a page for each file that can be reached, but for those in docs/."""
     source = Path(app.srcdir)
-    shutil.rmtree(source / FOLDER, ignore_errors=True)
-    waiting = sorted(
-        {
-            match[2]
-            for page in source.glob("*.md")
-            for match in _LINK.finditer(page.read_text(encoding="utf-8"))
-        }
-    )
-    written = set()
-    while waiting:
-        path = waiting.pop()
-        if path in written:
-            continue
+    waiting = {"CHANGELOG.md", "CONTRIBUTING.md"}
+    for page in source.glob("*.md"):
+        led_to_pages(page.read_text(encoding="utf-8"), "docs", waiting.add)
+    written: set[str] = set()
+    while waiting - written:
+        path = (waiting - written).pop()
         written.add(path)
-        if (ROOT / path).is_dir():
-            text, modules = _folder_page(path)
-            waiting += modules
-        elif path.endswith(".md"):
-            text = (ROOT / path).read_text(encoding="utf-8")
-            text = text if text.startswith("# ") else f"# {path}\n\n{text}"
-        else:
-            text = _file_page(path)
-        page = source / f"{page_of(path)}.md"
+        page = source / page_of(path)
+        if path.startswith("docs/") or page.exists():
+            continue
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(f"---\norphan: true\n---\n\n{text}", encoding="utf-8")
+        orphan = "" if path in PAGES else "---\norphan: true\n---\n\n"
+        page.write_text(orphan + _page(path, waiting.add), encoding="utf-8")
 
 
-def _lead_to_pages(app: Sphinx, docname: str, content: list[str]) -> None:
-    """Have links to files lead to their pages."""
-
-    def target(match: re.Match[str]) -> str:
-        return f"](/{page_of(match[2])}.md{match[3] or ''})"
-
-    if docname.startswith(f"{FOLDER}/"):
-        return
-    content[0] = _LINK.sub(target, content[0])
+def _lead(app: Sphinx, docname: str, content: list[str]) -> None:
+    if "/" not in docname:
+        content[0] = led_to_pages(content[0], "docs", id)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to the build."""
     app.connect("builder-inited", _write_pages)
-    app.connect("source-read", _lead_to_pages)
+    app.connect("source-read", _lead)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

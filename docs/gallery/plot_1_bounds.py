@@ -2,11 +2,12 @@
 How much acceptance is possible
 ===============================
 
-The bound is the largest probability that any lossless verifier accepts one of n drafted tokens. It depends on how the
-drafts are drawn from the draft model, before any verifier comes in.
+The bound is the largest probability that any lossless verifier accepts one of n drafted tokens. It
+depends on how the drafts are drawn from the draft model, before any verifier comes in.
 """
 
 import matplotlib.pyplot as plt
+
 import mdsd
 
 data = mdsd.datasets.load("smollm2")
@@ -30,5 +31,5 @@ axis.legend()
 plt.show()
 
 # %%
-# Drawing without replacement never drafts a token twice, and has the largest bound here for every n. Always drafting
-# the n most probable tokens (``top_k``) is far below at temperature 1.
+# Drawing without replacement never drafts a token twice, and has the largest bound here for every
+# n. Always drafting the n most probable tokens (``top_k``) is far below at temperature 1.

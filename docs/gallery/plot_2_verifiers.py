@@ -2,11 +2,12 @@
 What verifiers make of it
 =========================
 
-A verifier turns the drafts into one token of the target's law. All are lossless; they differ in how often the token is
-one of the drafts.
+A verifier turns the drafts into one token of the target's distribution. All are lossless; they
+differ in how often the token is one of the drafts.
 """
 
 import matplotlib.pyplot as plt
+
 import mdsd
 from mdsd.studies import compare
 
@@ -31,5 +32,6 @@ axis.legend()
 plt.show()
 
 # %%
-# ``optimal`` attains the bound. Bars are standard errors over positions: easy and hard places of the text. All
-# verifiers see the same positions, so the differences between them are known much better than the bars look.
+# ``optimal`` attains the bound. Bars are standard errors over positions: easy and hard places of
+# the text. All verifiers see the same positions, so the differences between them are known much
+# better than the bars look.

@@ -2,11 +2,12 @@
 Where the lost acceptance goes
 ==============================
 
-What acceptance lacks to 1 has three parts: a better verifier of the same drafts, another way of drafting from the same
-model, or a better draft model would win them back.
+What acceptance lacks to 1 has three parts: a better verifier of the same drafts, another way of
+drafting from the same model, or a better draft model would win them back.
 """
 
 import matplotlib.pyplot as plt
+
 from mdsd.studies import study
 
 rows = study(
@@ -34,4 +35,5 @@ figure.legend(loc="outside lower center", ncols=2)
 plt.show()
 
 # %%
-# ``mdsd study`` makes such rows of grids of temperatures, models and numbers of drafts (:doc:`../study`).
+# ``mdsd study`` makes such rows of grids of temperatures, models and numbers of drafts
+# (:doc:`../study`).

@@ -2,13 +2,14 @@
 Which tree to draft
 ===================
 
-A decoder drafts a tree of tokens, which the target reads in one call. The best tree for a number of nodes follows from
-how often the first, second, third child of a node is the one accepted.
+A decoder drafts a tree of tokens, which the target reads in one call. The best tree for a number of
+nodes follows from how often the first, second, third child of a node is the one accepted.
 """
 
 import matplotlib.pyplot as plt
-import mdsd
 import numpy as np
+
+import mdsd
 from mdsd.analysis import plan_tree
 
 data = mdsd.datasets.load("smollm2")
@@ -54,5 +55,5 @@ axis.set_title(f"{plan.expected_tokens:.2f} tokens expected for a call of the ta
 plt.show()
 
 # %%
-# The plan goes into a decoder as it is, ``generate(..., tree=plan)``. ``mdsd plan-tree`` prints and draws trees for
-# other verifiers, too (:doc:`../analysis`).
+# The plan goes into a decoder as it is, ``generate(..., tree=plan)``. ``mdsd plan-tree`` prints and
+# draws trees for other verifiers, too (:doc:`../analysis`).

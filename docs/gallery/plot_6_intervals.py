@@ -2,13 +2,14 @@
 What a server's log still tells
 ===============================
 
-Servers return the log-probabilities of the k most probable tokens. The bound then lies in an interval, here against the
-true value, which is known because the whole distributions are.
+Servers return the log-probabilities of the k most probable tokens. The bound then lies in an
+interval, here against the true value, which is known because the whole distributions are.
 """
 
 import matplotlib.pyplot as plt
-import mdsd
 import numpy as np
+
+import mdsd
 
 data = mdsd.datasets.load("smollm2")
 target = mdsd.probs_from_logits(data.target_table[:48])
@@ -23,7 +24,10 @@ def top(probs, k):
 sizes = [2, 5, 10, 20, 50, 100, 200]
 ends = []
 for k in sizes:
-    found = [mdsd.acceptance_interval(top(p, k), top(q, k), num_drafts=3) for p, q in zip(target, drafted)]
+    found = [
+        mdsd.acceptance_interval(top(p, k), top(q, k), num_drafts=3)
+        for p, q in zip(target, drafted)
+    ]
     ends.append(np.mean([(each.lower, each.upper) for each in found], axis=0))
 lower, upper = np.transpose(ends)
 
