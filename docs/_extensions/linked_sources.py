@@ -76,7 +76,7 @@ def _folder_page(path: str) -> str:
     lines = [f"# {path}/", ""]
     for module in sorted((ROOT / path).glob("*.py")):
         words = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
-        lines.append(f"- [{module.name}]({module.name}): {words.partition(chr(10))[0]}")
+        lines.append(f"- [`{module.name}`]({module.name}): {words.partition(chr(10))[0]}")
     return "\n".join(lines) + "\n"
 
 

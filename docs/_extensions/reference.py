@@ -42,9 +42,6 @@ def _document(name: str, found: object) -> list[str]:
         kind = "function" if inspect.isroutine(found) else "data"
         return [f".. auto{kind}:: {name}"]
     kind = "exception" if issubclass(found, Exception) else "class"
-    return [
-        f".. auto{kind}:: {name}",
-        "   :members:",
-        f"   :inherited-members: {_NO_MEMBERS_OF}",
-        "   :show-inheritance:",
-    ]
+    lines = [f".. auto{kind}:: {name}", "   :members:"]
+    lines.append(f"   :inherited-members: {_NO_MEMBERS_OF}")
+    return [*lines, "   :show-inheritance:"] if kind == "exception" else lines
