@@ -22,7 +22,7 @@ export PYTEST_ADDOPTS ?= -o cache_dir=$(CACHES)/pytest
 IMPORTS := --cache-dir $(CACHES)/imports
 endif
 
-.PHONY: demo test lint kernels tests wheel-tests test-torch environments bench bench-decode bench-study study study-smollm2 \
+.PHONY: demo test lint kernels tests wheel-tests docs test-torch environments bench bench-decode bench-study study study-smollm2 \
 	study-page fuzz clean
 
 demo: $(VENV)/.installed
@@ -49,6 +49,11 @@ tests: kernels
 # The installed wheel, not the checkout: the smoke tests run outside the repository.
 wheel-tests: $(VENV)/.installed-dev
 	$(BIN)/python tools/check_wheel.py
+
+# The site. With SITE= it is built and thrown away: whether it can be is what a check wants to know.
+SITE ?= build/site
+docs: $(VENV)/.installed-dev
+	$(BIN)/python tools/build_docs.py $(SITE)
 
 test-torch: $(TORCH_VENV)/.installed
 	$(TORCH_VENV)/bin/python -m pytest tests/torch -n $(WORKERS) --dist worksteal

@@ -73,6 +73,7 @@ def test_broken_verifiers_of_other_packages_warn(tmp_path, body, entry, reason):
     install(tmp_path, "plugged", body, "mdsd.verifiers", entry)
     code = "import mdsd; print(len(mdsd.verifier_names()), type(mdsd.get_verifier('rrs')).__name__)"
     done = run(code, tmp_path)
-    assert (done.returncode, done.stdout.split()) == (0, ["8", "RRSVerifier"]), done.stderr
+    right = [str(len(mdsd.verifier_names())), "RRSVerifier"]
+    assert (done.returncode, done.stdout.split()) == (0, right), done.stderr
     assert "RuntimeWarning" in done.stderr
     assert reason in done.stderr
