@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from click.testing import Result
 
 import mdsd
+from mdsd.cli._delivery import progress_bar
 from mdsd.filters import FILTER_COLUMNS
 
 from .. import commands
@@ -617,3 +619,11 @@ def test_a_bar_shows_on_a_terminal_and_on_standard_error_only(small):
     stdout, shown = commands.run_in_terminal("bound", "data.npz", "--json")
     assert json.loads(stdout)["rows"]
     assert b"positions" in shown
+
+
+def test_a_long_wait_without_a_terminal_is_told_of(monkeypatch, capsys):
+    monkeypatch.setattr("mdsd.cli._delivery._PATIENCE", 0.01)
+    with progress_bar("positions") as progress:
+        progress(3, 20)
+        time.sleep(0.1)
+    assert "mdsd: 3 of 20 positions after 0 s\n" in capsys.readouterr().err
