@@ -42,6 +42,9 @@ class Dataset(FrozenArrays):
         Where the numbers come from; empty if the file does not say.
     target_kind, draft_kind : {"logits", "probs"}
         Whether the arrays of that side hold logits or probabilities.
+    text_ids : ndarray of int64, shape (N,), or None
+        Number of the text that each position is of, where the data say: positions of one text have
+        much in common, which standard errors by text allow for.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class Dataset(FrozenArrays):
     provenance: Mapping[str, Any] = field(repr=False)
     target_kind: Kind
     draft_kind: Kind
+    text_ids: IntArray | None = field(default=None, repr=False)
 
     @property
     def num_positions(self) -> int:

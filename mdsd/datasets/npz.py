@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from mdsd._arguments import one_line, refuse_entries, shown
 from mdsd._files import as_path, os_errors, path_name
 from mdsd._probabilities import as_float_array, check_probs
-from mdsd._typing import AnyArray, FloatArray
+from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.datasets.dataset import Dataset, Kind, check_model_names
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 _OF_A_SIDE = ("logits", "probs", "kept_mass")
 _KEYS = {
     *(f"{side}_{array}" for side in ("target", "draft") for array in _OF_A_SIDE),
-    *("draft_names", "token_ids", "provenance"),
+    *("draft_names", "token_ids", "text_ids", "provenance"),
 }
 
 _ID_RANGE = (-1, np.inf, "token ids >= 0, or -1 at padding")
@@ -46,7 +46,8 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
 
         Optional, as in the embedded files: `draft_names` (M,), else draft_0, draft_1, ...;
         `token_ids` (N, V), else 0 to V - 1; `target_kept_mass` (N,) and `draft_kept_mass` (M, N),
-        else 1; `provenance`, a JSON object in a string. Other keys are not read.
+        else 1; `text_ids` (N,), numbers or names of the texts that the positions are of, for
+        standard errors by text; `provenance`, a JSON object in a string. Other keys are not read.
 
     Returns
     -------
@@ -103,6 +104,7 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
         provenance=_provenance(arrays, path),
         target_kind=target_kind,
         draft_kind=draft_kind,
+        text_ids=_text_ids(arrays, len(target), path),
     )
 
 
@@ -208,6 +210,32 @@ def _extra(
         refuse_entries(f"{path}: {key}", values, outside, f"expected {expected}")
     # No copy: the default ids are one row seen N times, and N copies of 150,000 ids are not small.
     return values.astype(default.dtype, copy=False)
+
+
+def _text_ids(arrays: Mapping[str, AnyArray], num_positions: int, path: str) -> IntArray | None:
+    """Read which text each position is of; names become numbers, in the order they come in."""
+    values = arrays.get("text_ids")
+    if values is None:
+        return None
+    if values.shape != (num_positions,) or values.dtype.kind not in "iuU":
+        raise InvalidArgumentError(
+            f"{path}: text_ids has shape {values.shape} of {values.dtype}; "
+            f"expected ({num_positions},) integers or strings"
+        )
+    return number_texts(values.tolist())
+
+
+def number_texts(names: Iterable[Any]) -> IntArray:
+    """Give numbers to texts by their names, in the order they come in.
+
+    Examples
+    --------
+    >>> number_texts(["story", "story", "news", "story"]).tolist()
+    [0, 0, 1, 0]
+    """
+    numbers: dict[Any, int] = {}
+    found = [numbers.setdefault(name, len(numbers)) for name in names]
+    return np.array(found, dtype=np.int64)
 
 
 def _provenance(arrays: Mapping[str, AnyArray], path: str) -> dict[str, Any]:

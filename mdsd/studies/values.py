@@ -24,7 +24,7 @@ from mdsd.drafts import DraftDistribution
 from mdsd.errors import SolverError, UnsupportedError
 from mdsd.filters import Filters
 from mdsd.studies.cases import Progress, Steps
-from mdsd.studies.cells import Cell, DraftedFrom
+from mdsd.studies.cells import TEXT_COLUMN, Cell, DraftedFrom
 from mdsd.studies.study_rows import Missing
 from mdsd.studies.study_settings import StudySettings, search_tolerance
 
@@ -40,9 +40,10 @@ class BlockValues:
 
     Attributes
     ----------
-    columns : mapping of str to ndarray of bool or float64, shape (B,)
+    columns : mapping of str to ndarray of bool, float64 or int64, shape (B,)
         By the names that `DraftedFrom` gives them: truth values where its tokens can be drafted,
-        and numbers, NaN elsewhere and throughout a column that is missing.
+        and numbers, NaN elsewhere and throughout a column that is missing. Besides `TEXT_COLUMN`:
+        numbers of texts, NaN where the data do not say.
     missing : mapping of str to Missing
         Why such a column is.
     """
@@ -68,6 +69,12 @@ class FilteredBlock:
         self._block, self._filters = block, filters
         self._drafts: dict[str, FloatArray] = {}
         self.target = filters.of_table(block.target_table, block.target_kind)
+
+    @property
+    def text_ids(self) -> AnyArray:
+        """Which text each position is of, (B,); NaN where the data do not say."""
+        known = self._block.text_ids
+        return np.full(len(self.target), np.nan) if known is None else known
 
     def draft(self, model: str) -> FloatArray:
         """Give the output distributions of a draft model, shape (B, V)."""
@@ -147,7 +154,7 @@ def block_values(
     """
     from threadpoolctl import threadpool_limits
 
-    columns: dict[str, AnyArray] = {}
+    columns: dict[str, AnyArray] = {TEXT_COLUMN: block.text_ids}
     missing: dict[str, Missing] = {}
     asked = dict(cell.asked)
     seeds = settings.seeds(range(start, start + len(block.target)))

@@ -50,8 +50,19 @@ COMPARE_KEYS = [
     "bound_stderr",
     "share_of_bound",
     "positions",
+    "texts",
+    "stderr_by_text",
+    "bound_stderr_by_text",
+    "reference",
+    "difference",
+    "difference_stderr",
+    "difference_stderr_by_text",
 ]
-BOUND_KEYS = [*KEYS, "bound", "bound_stderr", "q10", "q50", "q90", "positions"]
+BOUND_KEYS = [
+    *KEYS,
+    *("bound", "bound_stderr", "q10", "q50", "q90", "positions"),
+    *("texts", "bound_stderr_by_text"),
+]
 
 
 def numbers(value: Any) -> Any:
