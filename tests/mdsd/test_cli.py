@@ -332,7 +332,12 @@ def test_not_computed_is_null(no_search):
     rows = rows_of("mdsd compare --positions 1 --num-drafts 2 --draft independent --json")
     optimal = next(row for row in rows if row["verifier"] == "optimal")
     assert optimal["draft_model"] == "drop2+drop3"
-    assert [optimal[key] for key in COMPARE_KEYS[len(KEYS) + 1 :]] == [None] * 5 + [1]
+    nulls = [None] * 5
+    assert [optimal[key] for key in COMPARE_KEYS[len(KEYS) + 1 :]] == [
+        *nulls,
+        1,
+        *(1, None, None, "rrs", None, None, None),
+    ]
     rrs = next(row for row in rows if row["verifier"] == "rrs")
     assert 0.0 < rrs["acceptance"] <= 1.0
     assert (rrs["bound"], rrs["share_of_bound"]) == (None, None)

@@ -54,7 +54,7 @@ class CellFile:
             import pyarrow.parquet as pq
 
             footer = pq.read_metadata(path)
-            self._positions = footer.num_rows
+            self._positions, self._has_texts = footer.num_rows, TEXT_COLUMN in footer.schema.names
             described = json.loads(footer.metadata[_KEY.encode()])
             self.cell = _read_cell(described["cell"])
             self.missing: Mapping[str, Missing] = {
@@ -78,19 +78,16 @@ class CellFile:
         dict of (str, ndarray of float64, int64 or bool, shape (N,))
             NaN where a number is null.
         """
+        # Studies of a time before texts were kept do not know them.
+        here = [name for name in names if name != TEXT_COLUMN or self._has_texts]
         with _reading(self.path):
             import pyarrow.parquet as pq
 
             table = pq.read_table(
-                self.path, columns=list(names), use_threads=False, page_checksum_verification=True
+                self.path, columns=here, use_threads=False, page_checksum_verification=True
             )
-            # Studies of a time before texts were kept do not know them.
-            found = {
-                name: np.full(self._positions, np.nan)
-                if name == TEXT_COLUMN and name not in table.column_names
-                else table.column(name).to_numpy()
-                for name in names
-            }
+            found = dict.fromkeys(names, np.full(self._positions, np.nan))
+            found |= {name: table.column(name).to_numpy() for name in here}
             for name, values in found.items():
                 # A damaged page header may cost a column its rows and pass its checksum.
                 if len(values) != self._positions:

@@ -59,7 +59,8 @@ addEventListener("load", () => {
     const boxes = Array.from(document.querySelectorAll(".scroll"));
     return boxes.map((box) => box.scrollWidth - box.clientWidth);
   };
-  const seen = { window: innerWidth, desk: tooWide("1280px"), tables: document.querySelectorAll(".cards").length };
+  const seen = { window: innerWidth, desk: tooWide("1280px") };
+  seen.tables = document.querySelectorAll(".cards").length;
   seen.narrow = tooWide("400px");
   seen.cards = document.querySelectorAll(".cards").length;
   seen.width = document.body.scrollWidth;
