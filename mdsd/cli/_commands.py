@@ -200,7 +200,7 @@ def capture(
     Positions are the tokens of the prompts or, with --sample, those that the target continues them
     by. Of each position the most probable tokens of every model are kept, with their
     log-probabilities under all of them. A capture that was stopped goes on where it was when the
-    same command is given again.
+    same command is given again, and is extended by one with more --positions.
 
     Without folders, the models are n-grams of Python's language reference, and the prompts pages of
     it that they were not trained on.
