@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -45,6 +45,9 @@ class Dataset(Shown, FrozenArrays):
         Where the numbers come from; empty if the file does not say.
     target_kind, draft_kind : {"logits", "probs"}
         Whether the arrays of that side hold logits or probabilities.
+    text_ids : ndarray of int64, shape (N,), or None
+        Number of the text that each position is of, where the data say: positions of one text have
+        much in common, which standard errors by text allow for.
 
     Warns
     -----
@@ -69,6 +72,7 @@ class Dataset(Shown, FrozenArrays):
     provenance: Mapping[str, Any]
     target_kind: Kind
     draft_kind: Kind
+    text_ids: IntArray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,6 +89,7 @@ class Dataset(Shown, FrozenArrays):
         token_ids: ArrayLike | None = None,
         target_kept_mass: ArrayLike | None = None,
         draft_kept_mass: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        text_ids: ArrayLike | None = None,
         provenance: Mapping[str, Any] | None = None,
         name: str = "arrays",
     ) -> Dataset:
@@ -103,6 +108,8 @@ class Dataset(Shown, FrozenArrays):
             1 if None.
         draft_kept_mass : mapping of str to array_like, shape (N,), optional
             For the same models; or one array of shape (M, N).
+        text_ids : array_like of int or str, shape (N,), optional
+            Which text each position is of; errors of means are then by text.
         provenance : mapping, optional
             Where the numbers come from.
         name : str, default "arrays"
@@ -139,6 +146,7 @@ class Dataset(Shown, FrozenArrays):
             "token_ids": token_ids,
             "target_kept_mass": target_kept_mass,
             "draft_kept_mass": draft_kept_mass,
+            "text_ids": text_ids,
         }
         return cls(**fields_of_arrays(arrays, provenance, name))
 

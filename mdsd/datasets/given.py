@@ -16,7 +16,7 @@ _CALL = "Dataset.from_arrays"
 """What messages begin with, as those about a file do with its path."""
 
 _BY_MODEL = ("draft_probs", "draft_logits")
-_NO_LAWS = ("token_ids", "target_kept_mass", "draft_kept_mass")
+_NO_LAWS = ("token_ids", "text_ids", "target_kept_mass", "draft_kept_mass")
 
 
 def fields_of_arrays(

@@ -32,7 +32,8 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
 
         Optional, as in the embedded files: `draft_names` (M,), else draft_0, draft_1, ...;
         `token_ids` (N, V), else 0 to V - 1; `target_kept_mass` (N,) and `draft_kept_mass` (M, N),
-        else 1; `provenance`, a JSON object in a string. Other keys are not read.
+        else 1; `text_ids` (N,), numbers or names of the texts that the positions are of, for
+        standard errors by text; `provenance`, a JSON object in a string. Other keys are not read.
 
     Returns
     -------

@@ -146,7 +146,10 @@ def open_given(argument: str, data: Any) -> Source:
 # --- contents ------------------------------------------------------------------------------------
 
 
-_TABLES = ("target_table", "draft_tables", "token_ids", "target_kept_mass", "draft_kept_mass")
+_TABLES = (
+    *("target_table", "draft_tables", "token_ids", "target_kept_mass", "draft_kept_mass"),
+    "text_ids",
+)
 """Attributes of a data set that hold arrays of its positions, or one for each draft model."""
 
 
@@ -191,7 +194,7 @@ class _Table:
             table = getattr(self.dataset, name)
             if isinstance(table, Mapping):
                 cut[name] = {model: own[start:stop] for model, own in table.items()}
-            else:
+            elif table is not None:
                 cut[name] = table[start:stop]
         with said_before():
             return replace(self.dataset, **cut)
@@ -203,7 +206,8 @@ class _Table:
         for start, stop in self.blocks:
             part = self.read(start, stop)
             for table in (getattr(part, name) for name in _TABLES):
-                for array in table.values() if isinstance(table, Mapping) else [table]:
+                arrays = table.values() if isinstance(table, Mapping) else [table]
+                for array in (each for each in arrays if each is not None):
                     digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd._arguments import refuse_entries, shown
 from mdsd._probabilities import as_float_array, check_probs
-from mdsd._typing import AnyArray, FloatArray
+from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 Kind = Literal["logits", "probs"]
@@ -20,7 +20,7 @@ _OF_A_SIDE = ("logits", "probs", "kept_mass")
 KEYS = frozenset(
     {
         *(f"{side}_{array}" for side in ("target", "draft") for array in _OF_A_SIDE),
-        *("draft_names", "token_ids", "provenance"),
+        *("draft_names", "token_ids", "text_ids", "provenance"),
     }
 )
 """Names of arrays in an `.npz` file."""
@@ -93,6 +93,7 @@ def checked_tables(
         "draft_kept_mass": dict(zip(names, draft_mass, strict=True)),
         "target_kind": target_kind,
         "draft_kind": draft_kind,
+        "text_ids": _text_ids(arrays, len(target), path),
     }
 
 
@@ -184,6 +185,32 @@ def _extra(
         refuse_entries(f"{path}: {key}", values, outside, f"expected {expected}")
     # No copy: the default ids are one row seen N times, and N copies of 150,000 ids are not small.
     return values.astype(default.dtype, copy=False)
+
+
+def _text_ids(arrays: Mapping[str, AnyArray], num_positions: int, path: str) -> IntArray | None:
+    """Read which text each position is of; names become numbers, in the order they come in."""
+    values = arrays.get("text_ids")
+    if values is None:
+        return None
+    if values.shape != (num_positions,) or values.dtype.kind not in "iuU":
+        raise InvalidArgumentError(
+            f"{path}: text_ids has shape {values.shape} of {values.dtype}; "
+            f"expected ({num_positions},) integers or strings"
+        )
+    return number_texts(values.tolist())
+
+
+def number_texts(names: Iterable[Any]) -> IntArray:
+    """Give numbers to texts by their names, in the order they come in.
+
+    Examples
+    --------
+    >>> number_texts(["story", "story", "news", "story"]).tolist()
+    [0, 0, 1, 0]
+    """
+    numbers: dict[Any, int] = {}
+    found = [numbers.setdefault(name, len(numbers)) for name in names]
+    return np.array(found, dtype=np.int64)
 
 
 def check_model_names(what: str, names: Iterable[Any]) -> None:

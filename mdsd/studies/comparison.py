@@ -25,6 +25,7 @@ def compare(
     drafts: Iterable[Draft] | None = None,
     draft_models: Iterable[str] | None = None,
     verifiers: Iterable[str | Verifier] | None = None,
+    against: str | None = None,
     temperatures: Iterable[float] = (1.0,),
     positions: int | None = None,
     seed: int = 0,
@@ -48,6 +49,9 @@ def compare(
     verifiers : iterable of str or Verifier, optional
         Names or verifiers of one's own; all registered ones if None. Each is used where it
         supports the draft distribution.
+    against : str, optional
+        The verifier with which all are compared, position by position; it joins `verifiers`. If
+        None, "rrs" where it is among them.
     temperatures : iterable of float, default (1.0,)
     positions : int, optional
         Use only the first ones.
@@ -89,6 +93,7 @@ def compare(
         drafts=drafts,
         draft_models=draft_models,
         verifiers=verifiers,
+        against=against,
         temperatures=temperatures,
         positions=positions,
         seed=seed,

@@ -84,7 +84,17 @@ def study_rows() -> Iterator[list[Row]]:
             "'optimal'",
         ),
     }
-    extra = (("verifiers", verifiers, "verifier"), ("seed", WHOLE_SEEDS, "seed"))
+    against: Values = {
+        "unknown": ("kesq", "'kesq'", "'kseq'"),
+        "number": (3, "3"),
+        "list": (["rrs"], "['rrs']"),
+        "verifier": (mdsd.RRSVerifier(), "RRSVerifier"),
+    }
+    extra = (
+        ("verifiers", verifiers, "verifier"),
+        ("against", against, "against"),
+        ("seed", WHOLE_SEEDS, "seed"),
+    )
     datasets: Values = {
         "none": (None, "NoneType"),
         "arrays": ({"target_probs": [P], "draft_probs": [Q]}, "dict"),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mdsd._arguments import shown
 from mdsd._extras import require
-from mdsd._files import os_errors, path_name
-from mdsd.datasets.captures.header import CaptureHeader, header_from_json
+from mdsd._files import new_file, os_errors, path_name
+from mdsd.datasets.captures.header import CaptureHeader, header_from_json, header_to_json
 from mdsd.datasets.captures.shards import Shard, open_shard
 from mdsd.errors import InvalidArgumentError
 
@@ -81,6 +81,18 @@ def read_header(folder: Path) -> CaptureHeader:
         )
     with os_errors(path) as name:
         return header_from_json(path.read_bytes(), name)
+
+
+def write_header(folder: Path, header: CaptureHeader, *, replacing: bool = False) -> None:
+    """Write ``capture.json``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is there, unless it is to be replaced, or cannot be written.
+    """
+    with new_file(folder / HEADER_NAME, replacing=replacing) as stream:
+        stream.write(header_to_json(header).encode())
 
 
 def open_shards(folder: Path, header: CaptureHeader) -> tuple[Shard, ...]:

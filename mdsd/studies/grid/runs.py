@@ -32,6 +32,7 @@ def study(
     drafts: Iterable[Draft] | None = None,
     draft_models: Iterable[str] | None = None,
     verifiers: Iterable[str | Verifier] | None = None,
+    against: str | None = None,
     temperatures: Iterable[float] = (1.0,),
     positions: int | None = None,
     seed: int = 0,
@@ -48,7 +49,7 @@ def study(
     data : str, path-like or Dataset
         The name of an embedded data set, an `.npz` file, a folder that `mdsd capture` wrote, or
         what `mdsd.datasets` read.
-    num_drafts, drafts, draft_models, verifiers, temperatures, positions
+    num_drafts, drafts, draft_models, verifiers, against, temperatures, positions
         As for `compare`.
     seed : int, default 0
         Seed of acceptance rates that are estimated.
@@ -114,6 +115,7 @@ def study(
         drafts=drafts,
         draft_models=draft_models,
         verifiers=verifiers,
+        against=against,
         temperatures=temperatures,
         positions=positions,
         seed=seed,
