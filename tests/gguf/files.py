@@ -9,8 +9,11 @@ from typing import Any
 import gguf
 import numpy as np
 
-WORDS = [f"▁w{k}" for k in range(12)]
-FEW = ["▁w1", "▁x", *WORDS[:4:-1]]
+PARTS = ["▁", "w", "x", *map(str, range(10)), "▁w", "▁x"]
+"""Words are put together of two of these, as its kind of tokenizer does."""
+
+WORDS = [*PARTS, *(f"▁w{k}" for k in range(12))]
+FEW = [*PARTS, "▁x1", *WORDS[:20:-1]]
 """Some of them, in another order, and one that they do not have."""
 
 WIDTH, HEADS, HIDDEN = 32, 2, 48

@@ -16,6 +16,12 @@ from mdsd.errors import UnsupportedError
 NUM_SEQUENCES = 128
 """Sequences of a cache: leaves of trees, of all levels of one step. Logits of as many are allotted."""
 
+_SPARE = NUM_SEQUENCES
+"""One more, of tokens that nobody asked about."""
+
+_CALL = 512
+"""Most tokens of one call of ``llama_decode``, which computes them batch by batch."""
+
 
 class Context:
     """A cache of the tokens that a model has read; a `Memory`.
@@ -29,7 +35,7 @@ class Context:
     model : int
         Pointer to the model.
     num_cells, batch_size, num_threads : int
-        Tokens that it holds, that are read at once, and threads that read them.
+        Tokens that it holds, that are computed together, and threads that compute them.
 
     Raises
     ------
@@ -48,16 +54,15 @@ class Context:
         num_threads: int,
     ) -> None:
         self._name, self._library, self._batch_size = name, library, batch_size
+        self._several_threads = num_threads > 1
+        self._call = _CALL - _CALL % batch_size  # whole batches
         options = library.llama_context_default_params()
         options.n_ctx = num_cells
-        options.n_ubatch = batch_size
-        # Of tokens, and of rows of logits, of which it wants as many as there are sequences.
-        options.n_batch = max(batch_size, NUM_SEQUENCES)
-        options.n_seq_max = NUM_SEQUENCES
+        options.n_batch, options.n_ubatch = _CALL, batch_size
+        options.n_seq_max = NUM_SEQUENCES + 1
         options.kv_unified = True  # branches share the cells of what they have in common
         options.swa_full = True  # a sliding window over all cells: a text can be cut anywhere
         options.n_threads = options.n_threads_batch = num_threads
-        options.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
         options.no_perf = True
         with errors_kept(library) as errors:
             self._pointer = library.llama_init_from_model(model, options)
@@ -65,7 +70,7 @@ class Context:
             raise UnsupportedError(
                 f"{name}: llama.cpp makes no cache for {num_cells} tokens: {last_error(errors)}"
             )
-        self.num_cells = int(library.llama_n_ctx(self._pointer))
+        self.num_cells = int(library.llama_n_ctx(self._pointer)) - 1
         self._memory = library.llama_get_memory(self._pointer)
         if not self._memory:
             self.close()
@@ -76,7 +81,8 @@ class Context:
         """Free it."""
         pointer, self._pointer = self._pointer, None
         if pointer:
-            self._library.llama_free(pointer)
+            with errors_kept(self._library):
+                self._library.llama_free(pointer)
 
     def clear(self) -> None:
         """Make all cells free."""
@@ -97,7 +103,7 @@ class Context:
         sequences: Sequence[Sequence[int]],
         wanted: BoolArray,
     ) -> AnyArray:
-        """Read tokens, in one call if they are no more than the batch size.
+        """Read tokens, in one call of ``llama_decode`` if they are no more than 512.
 
         Parameters
         ----------
@@ -112,13 +118,19 @@ class Context:
         ndarray of float32, shape (W, V)
             Logits after the tokens that are wanted.
         """
-        parts = [np.zeros((0, self._vocab_size), dtype=np.float32)]
-        for start in range(0, len(token_ids), self._batch_size):
-            part = slice(start, start + self._batch_size)
-            parts.append(
-                self._decode(token_ids[part], positions[part], sequences[part], wanted[part])
-            )
-        return parts[1] if len(parts) == 2 else np.concatenate(parts)
+        tokens, places, own = list(token_ids), list(positions), list(sequences)
+        asked = wanted
+        if self._several_threads and len(tokens) % self._call % self._batch_size == 1:
+            # Attention of a token alone is split among threads, and summed in another order.
+            tokens, places, own = [*tokens, 0], [*places, 0], [*own, [_SPARE]]
+            asked = np.append(wanted, False)
+        parts = []
+        for start in range(0, len(tokens), self._call):
+            part = slice(start, start + self._call)
+            parts.append(self._decode(tokens[part], places[part], own[part], asked[part]))
+        if len(tokens) > len(token_ids):
+            self.remove(_SPARE, 0)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _decode(
         self,

@@ -85,7 +85,8 @@ class LoadedModel:
         """Free it; contexts of it are to be freed before."""
         model, self._model = self._model, None
         if model:
-            self.library.llama_model_free(model)
+            with errors_kept(self.library):
+                self.library.llama_model_free(model)
 
     def _check_kind(self) -> None:
         library, model = self.library, self.model

@@ -21,6 +21,9 @@ from mdsd.decoding.llama_cpp.tokenizer import GGUFTokenizer
 from mdsd.decoding.token_ids import shared_start
 from mdsd.errors import InvalidTokenError
 
+_AHEAD = 256
+"""Tokens of a prompt that are read together with a tree; others before it."""
+
 _FIRST_CELLS = 1024
 """Tokens that a cache has room for at first; it is made anew with twice as many as needed."""
 
@@ -34,8 +37,9 @@ class GGUFModel:
         The file; of a model in several parts the first. Kept open until `close`.
     num_threads : int, optional
         By default all cores that the process may use.
-    batch_size : int, default 256
-        Most tokens that are read at once; longer prompts are read in pieces.
+    batch_size : int, default 32
+        Most tokens that are computed together (``n_ubatch``). From 64 on the logits of a text may
+        depend on what else is read with it.
     num_gpu_layers : int, optional
         Layers to put on a GPU, -1 for all; by default as llama.cpp decides.
 
@@ -61,13 +65,16 @@ class GGUFModel:
     -----
     All prefixes of a call, the nodes of a tree, are read in one call of ``llama_decode``: each leaf
     is a sequence of the cache, and what leaves have in common belongs to all of theirs. (More than
-    127 leaves, or more tokens than `batch_size`, take several.) Keys and values of what the
-    prefixes have in common with those of the call before are kept; what was rejected is removed.
-    The cache grows with the text.
+    127 leaves, or 512 tokens that are new, take several.) Keys and values of what the prefixes have
+    in common with those of the call before are kept; what was rejected is removed. The cache grows
+    with the text.
 
-    Logits are float32, as llama.cpp computes them. Its kernels sum in another order for one token
-    than for several, and quantised weights make the difference larger: a token read alone and the
-    same one in a batch differ in the last digits.
+    Logits are float32, as llama.cpp computes them with its own settings: flash attention where it
+    decides so, keys and values in float16. On CPUs attention of 64 tokens and more at once, and of
+    one token by several threads, is summed in another order, which quantised weights amplify to
+    differences of 1 in a logit; neither is used here. The logits of a text are then the same in
+    whatever pieces it is read, but for weights in float32, float16, Q8_0 and Q4_0, whose products
+    depend on whether a token comes alone (by 1e-5 in logits for those in float32).
 
     Examples
     --------
@@ -88,7 +95,7 @@ class GGUFModel:
         path: str | os.PathLike[str],
         *,
         num_threads: int | None = None,
-        batch_size: int = 256,
+        batch_size: int = 32,
         num_gpu_layers: int | None = None,
     ) -> None:
         self.path = as_path(path)
@@ -97,7 +104,7 @@ class GGUFModel:
             if num_threads is None
             else check_whole("num_threads", num_threads, 1, 512)
         )
-        self.batch_size = check_whole("batch_size", batch_size, 1, 2**16)
+        self.batch_size = check_whole("batch_size", batch_size, 2, 512)
         if num_gpu_layers is not None:
             check_whole("num_gpu_layers", num_gpu_layers, -1, 2**16)
         self._num_gpu_layers = num_gpu_layers
@@ -164,7 +171,7 @@ class GGUFModel:
 
     def forget(self) -> None:
         """Let go of all that has been read: the next call reads its prefixes whole."""
-        if self._context.num_cells > _FIRST_CELLS:
+        if self._context.num_cells >= _FIRST_CELLS:
             # As in the beginning, so that nothing depends on the texts before.
             self._open(1)
             return
@@ -197,7 +204,7 @@ class GGUFModel:
     def _open(self, num_tokens: int) -> None:
         """Make an empty cache, with room for so many tokens at least."""
         size = _FIRST_CELLS
-        while size < num_tokens:
+        while size <= num_tokens:
             size *= 2
         while self._contexts:  # the one before is freed first
             self._contexts.pop().close()
@@ -250,17 +257,16 @@ class GGUFModel:
         return self._tree.num_cells + num_new > self._context.num_cells
 
     def _read_shared(self, text: list[int]) -> None:
-        """Read a long text ahead, so that the rest of it goes into one batch."""
+        """Read a long text ahead, so that what is left of it goes into one call with a tree."""
         self._tree.go_to(text)
         unread = len(text) - len(self._tree.token_ids)
-        if unread <= self.batch_size:
+        if unread <= _AHEAD:
             return
-        if self._is_full(unread):
-            self._tree.forget_branches()
         if self._is_full(unread):
             self._open(len(text))
         start = len(self._tree.token_ids)
-        stop = start + (len(text) - start - 1) // self.batch_size * self.batch_size
+        unread = len(text) - start
+        stop = start + (unread - 1) // _AHEAD * _AHEAD
         positions = range(start, stop)
         unwanted = np.zeros(len(positions), dtype=np.bool_)
         self._read(text[start:stop], positions, [[TEXT]] * len(positions), unwanted)
