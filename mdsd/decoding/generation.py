@@ -140,7 +140,7 @@ def generate(
         the models; returns the logits to use.
     eos_token_id : int or list of int, optional
         Tokens that end the output.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
         Source of randomness. An integer seeds drafting and verifying differently; the same seed
         gives the same output.
     callback : callable, optional

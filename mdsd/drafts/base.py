@@ -198,7 +198,7 @@ class DraftDistribution(ABC):
 
         Parameters
         ----------
-        rng : numpy.random.Generator, int or None
+        rng : numpy.random.Generator, torch.Generator, int or None
             Source of randomness; an integer seeds the drafting stream.
         size : int, optional
             Number of steps.

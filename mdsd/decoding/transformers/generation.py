@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from transformers.generation.streamers import BaseStreamer
 
     DraftModel: TypeAlias = PreTrainedModel | Model
-    TorchSource: TypeAlias = torch.Generator | RandomSource
 
 
 def multi_draft(
@@ -63,9 +62,9 @@ def multi_draft(
     depth: int = 4,
     tree: TreeOption | None = None,
     scheme: str = "tree",
-    rng: TorchSource = None,
-    generator: TorchSource = None,
-    seed: TorchSource = None,
+    rng: RandomSource = None,
+    generator: RandomSource = None,
+    seed: RandomSource = None,
     streamer: BaseStreamer | None = None,
     **model_kwargs: Any,
 ) -> Tensor:
