@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Unpack
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
-from mdsd._frozen import FrozenArrays, frozen
 from mdsd._random import RandomSource
-from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import make_decoder, read_prompt
 from mdsd.decoding.growth import TreeOption
 from mdsd.decoding.models import Model
+from mdsd.decoding.results import DecodeResult, StepCount, count_steps
 from mdsd.decoding.rows import Row
 from mdsd.decoding.sampling import LogitsProcessor
 from mdsd.decoding.steps import StepVerification
@@ -25,65 +22,6 @@ from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
 from mdsd.verifiers import Verifier
-
-
-@dataclass(frozen=True)
-class DecodeSeconds:
-    """Where the time of a decoder went, in seconds.
-
-    Attributes
-    ----------
-    drafting : float
-        Calls of the draft model, and drawing the drafts.
-    target : float
-        Calls of the target model.
-    verification : float
-        Turning the target's logits into probabilities, and verifying.
-    """
-
-    drafting: float
-    target: float
-    verification: float
-
-    @property
-    def total(self) -> float:
-        """Sum of the three."""
-        return self.drafting + self.target + self.verification
-
-
-@dataclass(frozen=True, eq=False)
-class DecodeResult(FrozenArrays):
-    """Output of a decoder, and what it took.
-
-    Attributes
-    ----------
-    token_ids : ndarray of int64, shape (T,)
-        New tokens, without the prompt; an end token is the last.
-    tokens_per_target_call : float
-        T over `target_calls`.
-    acceptance_by_depth : ndarray of float64, shape (D,)
-        Entry d - 1: of the steps in which tokens were drafted down to depth d, the share that
-        emitted an accepted token of that depth (and so of all depths before it). D is the greatest
-        depth drafted. Tokens cut off behind an end token are not counted.
-    drafted_by_depth : ndarray of int64, shape (D,)
-        Steps that each of these shares is of; fewer at greater depths, as nothing is drafted beyond
-        the length allowed.
-    target_calls : int
-        Calls of the target model, one for each step.
-    draft_calls : int
-        Calls of the draft model, one for each level of each step; one more where a tree that grows
-        ended after it.
-    seconds : DecodeSeconds
-        Time spent drafting, in the target model, and verifying.
-    """
-
-    token_ids: IntArray
-    tokens_per_target_call: float
-    acceptance_by_depth: FloatArray
-    drafted_by_depth: IntArray
-    target_calls: int
-    draft_calls: int
-    seconds: DecodeSeconds
 
 
 def generate(
@@ -209,37 +147,28 @@ def generate(
         )
     row = Row(prompt, wanted, RandomChoices(rng))
 
-    drafted = np.zeros(min(decoder.shape.depth, wanted), dtype=np.int64)
-    accepted = np.zeros_like(drafted)
-    steps = draft_calls = 0
-    seconds = np.zeros(3)
+    steps: list[StepCount] = []
     ended = False
     while row.left and not ended:
-        clock = [perf_counter()]
-        drawn = decoder.draw([row])
-        clock.append(perf_counter())
-        (scored,) = decoder.score(drawn)
-        clock.append(perf_counter())
+        begin = perf_counter()
+        (drawn,) = decoder.draw([row])
+        drafted = perf_counter()
+        (scored,) = decoder.score([drawn])
+        seen = perf_counter()
         step = decoder.verify(scored, row.left, row.choices)
-        clock.append(perf_counter())
+        seconds = drafted - begin, seen - drafted, perf_counter() - seen
 
         row.append(step.token_ids)
         ended = step.ended
-        steps += 1
-        draft_calls += drawn[0].levels_asked * len(decoder.draft_models)
-        drafted[: scored.shape.depth] += 1
-        accepted[: step.accepted] += 1
-        seconds += np.diff(clock)
+        steps.append(
+            StepCount(
+                scored.shape.depth,
+                step.accepted,
+                len(step.token_ids),
+                drawn.levels_asked * len(decoder.draft_models),
+                seconds,
+            )
+        )
         if callback is not None:
             callback(list(step.token_ids))
-    emitted = row.prefix[len(prompt) :]
-    deepest = np.count_nonzero(drafted)  # a tree that grows may never come to its depth
-    return DecodeResult(
-        token_ids=frozen(np.array(emitted, dtype=np.int64)),
-        tokens_per_target_call=len(emitted) / steps,
-        acceptance_by_depth=frozen(accepted[:deepest] / drafted[:deepest]),
-        drafted_by_depth=frozen(drafted[:deepest]),
-        target_calls=steps,
-        draft_calls=draft_calls,
-        seconds=DecodeSeconds(*seconds.tolist()),
-    )
+    return count_steps(steps, row.prefix[len(prompt) :])

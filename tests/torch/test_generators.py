@@ -39,7 +39,7 @@ def layout(name, rng):
         for key, value in given.items()
     }
     if name != "eagle":
-        return list(vars(function(**tensors, rng=rng)).values())[0]
+        return next(iter(vars(function(**tensors, rng=rng)).values()))
     return [vars(function(**tensors, rng=rng)) for _ in range(10)]
 
 
