@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
+import pickle
 import textwrap
 from collections import Counter
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -378,6 +380,14 @@ def sampled_p_value(runs, length=3, rows=500, warped=False, **options):
     return chi_square_p_value([counts[cell] for cell in cells], np.array([law[c] for c in cells]))
 
 
+class Neutral(LogitsProcessor):
+    """One of one's own, about which nothing is known: rows wait for each other."""
+
+    def __call__(self, input_ids, scores):
+        assert len(input_ids) == 2
+        return scores
+
+
 class TestLaw:
     """Each check by sampling is wrong once in a million choices of seeds."""
 
@@ -408,11 +418,16 @@ class TestLaw:
         assert sampled_p_value(1_500, 2, tree=[2, 1]) < FALSE_ALARM
 
     @pytest.mark.parametrize(
-        ("tree", "mates"),
-        [([2, 1], []), ([2], [[2, 2], [0, 1, 0, 1]]), (GrowingTree(4, 2), [])],
-        ids=["alone", "with others", "growing"],
+        ("tree", "mates", "processors"),
+        [
+            ([2, 1], [], []),
+            ([2], [[2, 2], [0, 1, 0, 1]], []),
+            ([1, 1], [[2, 2]], [Neutral()]),
+            (GrowingTree(4, 2), [], []),
+        ],
+        ids=["alone", "with others", "in step", "growing"],
     )
-    def test_every_branch(self, tree, mates, monkeypatch):
+    def test_every_branch(self, tree, mates, processors, monkeypatch):
         # The very law of a row, from every answer to its questions; the logits are float32.
         target, draft_model = llama(1, 3), llama(2, 3)
         row_class = _batch.BatchRow
@@ -426,9 +441,8 @@ class TestLaw:
                         self.choices = choices
 
             monkeypatch.setattr(_batch, "BatchRow", Followed)
-            output = drafted(
-                target, prompts, 2, draft_model, tree=tree, do_sample=True, top_k=0, seed=0
-            )
+            options = {"do_sample": True, "top_k": 0, "seed": 0, "logits_processor": processors}
+            output = drafted(target, prompts, 2, draft_model, tree=tree, **options)
             return tuple(new_tokens(output, prompts)[0])
 
         law = Counter()
@@ -571,8 +585,57 @@ class TestCaches:
 
     def test_no_cache_of_several_rows(self):
         output = drafted(llama(), PROMPTS, 5, near(), return_dict_in_generate=True)
-        assert list(output) == ["sequences"]
+        assert list(output) == ["sequences", "results"]
         assert output.sequences.tolist() == plain(llama(), PROMPTS, 5).tolist()
+
+    @pytest.mark.parametrize("tree", [[3, 2, 1], [1, 1, 1, 1], GROWING], ids=str)
+    def test_what_each_row_took(self, tree):
+        options = {"tree": tree, "do_sample": True, "seed": 4, "eos_token_id": 7}
+        options["return_dict_in_generate"] = True
+        begin = perf_counter()
+        output = drafted(llama(), PROMPTS, 14, near(), **options)
+        wall = perf_counter() - begin
+        rows = new_tokens(output.sequences, PROMPTS)
+        depth = 4 if tree != [3, 2, 1] else 3
+        for prompt, row, result in zip(PROMPTS, rows, output.results, strict=True):
+            tokens = result.token_ids.tolist()
+            assert tokens == row[: len(tokens)]
+            assert set(row[len(tokens) :]) <= {0}
+            lengths, rates = result.accepted_lengths, result.synthetic_acceptance_rates
+            assert result.tokens_per_target_call == len(tokens) / len(lengths)
+            assert result.target_calls == len(lengths)
+            # Each step emits one token more, but for a last one that is cut short.
+            assert 0 <= lengths.sum() + len(lengths) - len(tokens) <= 1
+            assert rates.tolist() == [np.mean(lengths >= d) for d in range(1, len(rates) + 1)]
+            assert len(rates) == len(result.acceptance_by_depth) <= depth
+            assert (result.acceptance_by_depth >= rates).all()
+            alone = drafted(llama(), [prompt], 14, near(), **options).results[0]
+            for name in ("token_ids", "accepted_lengths", "drafted_by_depth"):
+                assert getattr(alone, name).tolist() == getattr(result, name).tolist()
+            assert alone.draft_calls == result.draft_calls
+        assert 0.0 < sum(result.seconds.total for result in output.results) < wall
+        copied = pickle.loads(pickle.dumps(output))
+        assert copied.results[0].token_ids.tolist() == output.results[0].token_ids.tolist()
+
+    def test_equal_models_accept_all(self):
+        target, options = llama(), {"num_drafts": 1, "depth": 4, "return_dict_in_generate": True}
+        (result,) = drafted(target, PROMPTS[:1], 20, copy.deepcopy(target), **options).results
+        assert result.accepted_lengths.tolist() == [4] * 4
+        assert result.synthetic_acceptance_rates.tolist() == [1.0] * 4
+        assert (result.tokens_per_target_call, result.draft_calls) == (5.0, 16)
+
+    def test_what_a_criterion_takes_back_is_not_counted(self):
+        class Short(StoppingCriteria):
+            def __call__(self, input_ids, scores, **others):
+                return input_ids.shape[1] >= torch.tensor([9, 20])
+
+        options = {"stopping_criteria": [Short()], "return_dict_in_generate": True}
+        models = llama(), [PROMPTS[0], PROMPTS[2]], 14, copy.deepcopy(llama())
+        output = drafted(*models, num_drafts=1, depth=4, **options)
+        # The first row has come to 5 tokens when it is found that it should have stopped at 3.
+        assert [len(result.token_ids) for result in output.results] == [3, 14]
+        assert [result.accepted_lengths.tolist() for result in output.results] == [[3], [4, 4, 4]]
+        assert output.sequences[0, 9:].tolist() == [0] * 11
 
     def test_a_cache_of_ones_own(self):
         cache = DynamicCache(config=llama().config)
@@ -682,7 +745,49 @@ class TestEnds:
 
         output = drafted(llama(), PROMPTS[:1], 9, near(), stopping_criteria=[Watcher()])
         tokens = output[0].tolist()
-        assert seen == [tokens[: 4 + k] for k in range(8)]
+        assert seen == [tokens[: 4 + k] for k in range(9)]
+
+    def calls_of(self, generate, limits, **options):
+        """What a criterion that remembers its rows is asked, and what comes out."""
+        seen = []
+
+        class Remembering(StoppingCriteria):
+            """A row is done for good once its tokens add up to more than its own limit."""
+
+            def __init__(self):
+                self.done = torch.zeros(len(limits), dtype=torch.bool)
+
+            def __call__(self, input_ids, scores, **others):
+                seen.append((input_ids.tolist(), scores))
+                for row, ids in enumerate(input_ids):
+                    if ids.sum() > limits[row]:
+                        self.done[row] = True
+                return self.done.clone()
+
+        output = generate(llama(), stopping_criteria=[Remembering()], **options)
+        return seen, output.tolist()
+
+    @pytest.mark.parametrize("eos", [6, [6, 1]], ids=str)
+    @pytest.mark.parametrize("tree", [[2, 1], [1, 1, 1, 1], GROWING], ids=str)
+    @pytest.mark.parametrize("limits", [[50, 1000], [30, 60, 25, 45], [1000] * 3, [60]], ids=len)
+    def test_criteria_are_asked_as_in_plain_generation(self, limits, tree, eos):
+        prompts = PROMPTS[: len(limits)]
+        options = {"pad_token_id": 6, "eos_token_id": eos}
+        expected = self.calls_of(partial(plain, prompts=prompts), limits, **options)
+        ours = partial(drafted, prompts=prompts, draft_model=near(), tree=tree)
+        assert self.calls_of(ours, limits, **options) == expected
+
+    def test_streamer_gets_no_token_that_is_taken_back(self):
+        class Short(StoppingCriteria):
+            def __call__(self, input_ids, scores, **others):
+                return input_ids.shape[1] >= torch.tensor([8, 11, 9])
+
+        options = {"pad_token_id": 6, "eos_token_id": 6, "stopping_criteria": [Short()]}
+        streams = Collector(), Collector()
+        expected = plain(llama(), PROMPTS[:3], streamer=streams[0], **options)
+        found = drafted(llama(), PROMPTS[:3], 14, near(), streamer=streams[1], **options)
+        assert found.tolist() == expected.tolist()
+        assert streams[1].puts == streams[0].puts
 
     def test_streamer_gets_tokens_in_order(self):
         expected, found = Collector(), Collector()
@@ -751,6 +856,81 @@ PROCESSORS = {
 }
 
 
+def tries(row, start, text, eos):
+    """Tokens that a row may go on with; raises an error where it cannot have come to."""
+    for place in range(start, len(text)):
+        token = text[place]
+        if token == eos or (eos is not None and eos in text[start:place]):
+            continue
+        assert token in tries(row, start, text[:place], eos), (row, text)
+    if eos is not None and len(text) - start >= 3 + row:
+        return [eos]
+    return [2 + (row + sum(text[start:])) % 4, 6 + row]
+
+
+class Tries(LogitsProcessor):
+    def __init__(self, allowed):
+        self.allowed = allowed
+
+    def __call__(self, input_ids, scores):
+        assert len(input_ids) == len(scores) == 3
+        mask = torch.full_like(scores, -torch.inf)
+        for row, ids in enumerate(input_ids):
+            mask[row, self.allowed(row, ids)] = 0.0
+        return scores + mask
+
+
+class Counting(LogitsProcessor):
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, input_ids, scores):
+        self.calls += 1
+        return scores if self.calls < 5 else scores + 1.0
+
+
+class PerRow(LogitsProcessor):
+    """Remembers which rows have had a token."""
+
+    def __init__(self):
+        self.had = {}
+
+    def __call__(self, input_ids, scores):
+        for row, ids in enumerate(input_ids):
+            self.had[row] = self.had.get(row, False) or bool(ids[-1] == 3)
+        return scores
+
+
+class Grammar(LogitsProcessor):
+    """Moves on by the last token of each row, in a method of its own."""
+
+    def __init__(self):
+        self.matcher = []
+
+    def __call__(self, input_ids, scores):
+        self.advance(input_ids[:, -1].tolist())
+        scores[:, len(self.matcher) % 4] = -torch.inf
+        return scores
+
+    def advance(self, tokens):
+        self.matcher.append(tokens)
+
+
+def walking():
+    """A function for allowed tokens that goes one step further at each call."""
+    places = {}
+
+    def walk(row, text):
+        places[row] = places.get(row, 0) + 1
+        return [places[row] % V]
+
+    return walk
+
+
+class Trusted(Counting):
+    stateless = True
+
+
 class TestProcessors:
     @pytest.mark.parametrize("name", PROCESSORS)
     @pytest.mark.parametrize("prompts", [PROMPTS[2:3], PROMPTS[:3]], ids=len)
@@ -785,6 +965,41 @@ class TestProcessors:
                     for t in texts
                 )
                 assert len(ids) - agreed <= 2
+
+    @pytest.mark.parametrize("growing", [False, True])
+    @pytest.mark.parametrize("do_sample", [False, True])
+    @pytest.mark.parametrize("eos", [None, 1])
+    @pytest.mark.parametrize("way", ["function", "processor"])
+    def test_each_row_has_a_trie_of_its_own(self, way, eos, do_sample, growing):
+        asked = []
+
+        def allowed(row, text):
+            asked.append((row, text.tolist()))
+            return tries(row, len(PROMPTS[2]), text.tolist(), eos)
+
+        options = {"prefix_allowed_tokens_fn": allowed}
+        if way == "processor":
+            options = {"logits_processor": [Tries(allowed)]}
+        options |= {"eos_token_id": eos, "do_sample": do_sample}
+        expected = plain(llama(), PROMPTS[:3], 9, **options)
+        plainly = asked.copy()
+        asked.clear()
+        tree = GROWING if growing else [2, 1, 1]
+        found = drafted(llama(), PROMPTS[:3], 9, near(), tree=tree, seed=3, **options)
+        if not do_sample:
+            assert found.tolist() == expected.tolist()
+            # What has ended is asked about no more.
+            going = {(row, *text) for row, text in plainly if eos not in text[6:]}
+            assert going <= {(row, *text) for row, text in asked}
+        start = batch_of(*PROMPTS[:3])["input_ids"].tolist()
+        assert all(text[:6] == start[row] for row, text in asked)
+
+    def test_an_empty_set_of_tokens_names_row_and_text(self):
+        def allowed(row, text):
+            return [] if row == 1 and len(text) > 7 else [3, 4]
+
+        with pytest.raises(ValueError, match=r"row 1 after \["):
+            drafted(llama(), PROMPTS[:3], 9, near(), prefix_allowed_tokens_fn=allowed)
 
     def test_warpers_bound_what_is_emitted(self):
         output = drafted(
@@ -1042,6 +1257,27 @@ class TestRefused:
     def test_watermark_with_a_state(self):
         config = transformers.SynthIDTextWatermarkingConfig(keys=[1, 2, 3], ngram_len=2)
         self.refused(UnsupportedError, "SynthID.*state", watermarking_config=config)
+
+    @pytest.mark.parametrize(
+        ("processor", "words"),
+        [
+            (Counting(), "Counting keeps 'calls'"),
+            (PerRow(), "PerRow keeps 'had'"),
+            (Grammar(), "Grammar keeps 'matcher'"),
+        ],
+        ids=["counter", "rows", "grammar"],
+    )
+    @pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=len)
+    def test_processors_of_ones_own_with_a_state(self, prompts, processor, words):
+        options = {"prompts": prompts, "logits_processor": [processor]}
+        self.refused(UnsupportedError, f"{words} .*rejected; .*stateless", **options)
+
+    def test_a_function_with_a_state(self):
+        words = r"walking.*walk keeps 'places'"
+        self.refused(UnsupportedError, words, prefix_allowed_tokens_fn=walking())
+
+    def test_one_that_says_it_has_no_state_is_trusted(self):
+        assert drafted(llama(), PROMPTS[:1], 3, near(), logits_processor=[Trusted()]).shape[1] == 6
 
     def test_other_inputs(self):
         embedded = llama().get_input_embeddings()(torch.tensor([[1, 2]]))
