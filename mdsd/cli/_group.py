@@ -1,10 +1,11 @@
-"""The group of all commands: every failure is one line on standard error."""
+"""The group of all commands: every failure, and every warning, is one line on standard error."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -52,11 +53,13 @@ class _Commands(click.Group):
         sys.exit(result if isinstance(result, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        # Before click sees it: click prints an empty line for an interrupt.
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise _Interrupted("interrupted") from None
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *where: _tell(f"warning: {message}")
+            # Before click sees it: click prints an empty line for an interrupt.
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:
+                raise _Interrupted("interrupted") from None
 
 
 def _abandon_stdout() -> None:
@@ -65,8 +68,12 @@ def _abandon_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(message: str, code: int) -> NoReturn:
+def _tell(message: str) -> None:
     click.echo(f"mdsd: {one_line(message)}", err=True)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    _tell(message)
     sys.exit(code)
 
 

@@ -18,6 +18,7 @@ from mdsd.decoding.results import DecodeResult, StepCount, count_steps
 from mdsd.decoding.rows import Row
 from mdsd.decoding.sampling import LogitsProcessor
 from mdsd.decoding.steps import StepVerification
+from mdsd.decoding.windows import check_room
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
@@ -94,7 +95,8 @@ def generate(
     Raises
     ------
     InvalidArgumentError
-        If an option is out of range, a name is not known, or a model lacks a member.
+        If an option is out of range, a name is not known, a model lacks a member, or prompt and
+        output would be longer than the ``context_length`` of a target that has one.
     InvalidTokenError
         If `prompt_ids` or `eos_token_id` are no token ids, or there is no prompt.
     InvalidDistributionError
@@ -111,7 +113,9 @@ def generate(
     following every branch. The one exception is `BiasedVerification`, which has to be asked for.
 
     Where a draft distribution needs more tokens than the draft model gives positive probability, as
-    at temperature 0, a node gets fewer children.
+    at temperature 0, a node gets fewer children, and none where all that the draft model proposes
+    is unknown to the target. A draft model with a ``context_length`` is shown the end of texts that
+    are longer. Of either there is one warning.
 
     Examples
     --------
@@ -145,6 +149,7 @@ def generate(
         raise InvalidArgumentError(
             f"callback is {type(callback).__name__}; expected a function of a list of token ids"
         )
+    check_room("max_new_tokens", len(prompt), wanted, decoder.context_length)
     row = Row(prompt, wanted, RandomChoices(rng))
 
     steps: list[StepCount] = []

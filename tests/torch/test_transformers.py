@@ -1093,6 +1093,89 @@ class TestDraftModels:
             assert names.get("output", torch.zeros(1, 11)).shape == (1, 11)
 
 
+class Even:
+    vocab_size = V + 1
+
+    def logits(self, prefixes):
+        lost = np.where(np.arange(V + 1) < V, -np.inf, 0.0)
+        return np.stack([lost if len(p) % 2 == 0 else np.arange(V + 1.0) for p in prefixes])
+
+
+def gpt2(seed, context):
+    return build(GPT2LMHeadModel, GPT2Config, seed, vocab_size=V, max_position_embeddings=context)
+
+
+class TestDraftModelsThatCannotFollow:
+    @pytest.mark.parametrize("tree", [[2, 1, 1], GROWING], ids=str)
+    @pytest.mark.parametrize("prompts", [PROMPTS[2:3], PROMPTS], ids=len)
+    @pytest.mark.parametrize("context", [5, 8, 12])
+    def test_a_shorter_context(self, context, prompts, tree):
+        # Learned positions: an index beyond them is an error of torch, which a GPU does not forget.
+        draft_model = gpt2(3, context)
+        words = f"draft_model was made for texts of {context} tokens"
+        with pytest.warns(UserWarning, match=words) as told:
+            found = drafted(llama(), prompts, 20, draft_model, tree=tree)
+        assert len(told) == 1
+        assert found.tolist() == plain(llama(), prompts, 20).tolist()
+
+    def test_a_shorter_context_and_another_vocabulary(self):
+        small = build(GPT2LMHeadModel, GPT2Config, 4, vocab_size=9, max_position_embeddings=6)
+        with pytest.warns(UserWarning, match="of 6 tokens"):
+            found = drafted(llama(), PROMPTS, 20, small, target_token_ids=ORDER, tree=[2, 1])
+        assert found.tolist() == plain(llama(), PROMPTS, 20).tolist()
+
+    def test_prompts_read_ahead(self):
+        prompt = [[k % V for k in range(30)]]
+        with pytest.warns(UserWarning, match="of 8 tokens"):
+            found = drafted(llama(), prompt, 9, gpt2(3, 8), prefill_chunk_size=4)
+        assert found.tolist() == plain(llama(), prompt, 9).tolist()
+
+    def test_drafts_from_windows_are_accepted(self):
+        target = gpt2(3, 64)
+        draft_model = copy.deepcopy(target)
+        draft_model.config.max_position_embeddings = 40
+        options = {"num_drafts": 1, "depth": 3, "return_dict_in_generate": True}
+        with pytest.warns(UserWarning, match="of 40 tokens"):
+            output = drafted(target, PROMPTS[:1], 60, draft_model, **options)
+        assert output.sequences.tolist() == plain(target, PROMPTS[:1], 60).tolist()
+        assert output.results[0].drafted_by_depth[0] == output.results[0].target_calls
+
+    def test_a_model_of_the_library(self):
+        found = []
+        for draft_model in (gpt2(3, 64), gpt2(3, 8)):
+            found.append(
+                partial(
+                    mdsd.decoding.generate,
+                    CausalLM(llama()),
+                    CausalLM(draft_model),
+                    [5, 1, 7],
+                    max_new_tokens=20,
+                    temperature=0.0,
+                )
+            )
+        expected = found[0]().token_ids.tolist()
+        with pytest.warns(UserWarning, match="of 8 tokens"):
+            assert found[1]().token_ids.tolist() == expected
+
+    @pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=len)
+    @pytest.mark.parametrize("do_sample", [False, True])
+    def test_mass_on_tokens_that_the_target_lacks(self, prompts, do_sample):
+        options = {"do_sample": do_sample, "top_p": 0.9, "top_k": 5, "seed": 0, "tree": [2, 1, 1]}
+        draft_model = MappedModel(Even(), [*range(V), -1], V)
+        with pytest.warns(UserWarning, match="nothing is drafted there") as told:
+            found = drafted(llama(), prompts, 12, draft_model, **options)
+        assert len(told) == 1
+        if not do_sample:
+            assert found.tolist() == plain(llama(), prompts, 12).tolist()
+
+    def test_mass_on_tokens_that_a_processor_forbids(self):
+        options = {"suppress_tokens": sorted(set(ORDER) - {-1})}
+        small = llama(5, 9)
+        with pytest.warns(UserWarning, match="nothing is drafted there"):
+            found = drafted(llama(), PROMPTS, 9, small, target_token_ids=ORDER, **options)
+        assert found.tolist() == plain(llama(), PROMPTS, 9, **options).tolist()
+
+
 class TestCausalLM:
     def test_generate_of_the_library(self):
         class Fresh:
@@ -1345,6 +1428,18 @@ class TestRefused:
         options = {"stopping_criteria": [Never()], "pad_token_id": None}
         self.refused(InvalidArgumentError, "pad_token_id", **options)
         assert drafted(llama(), PROMPTS[:1], 3, near(), **options).shape == (1, 6)
+
+    @pytest.mark.parametrize("length", [17, 18, 60])
+    def test_texts_longer_than_the_target_can_read(self, length):
+        # The longest prompt has six tokens; the last new token is never read.
+        target = gpt2(3, 21)
+        words = f"max_new_tokens is {length} after a prompt of 6 tokens.*of 21: expected at most 16"
+        with forwards(target) as count, pytest.raises(InvalidArgumentError, match=words):
+            drafted(target, PROMPTS, length, near())
+        assert count(target) == 0
+        for tree in ([2, 1, 1], GROWING):
+            found = drafted(target, PROMPTS, 16, near(), tree=tree)
+            assert found.tolist() == plain(target, PROMPTS, 16).tolist()
 
     def test_without_generate(self):
         with pytest.raises(InvalidArgumentError, match="generation_config"):

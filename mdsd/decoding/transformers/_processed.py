@@ -33,7 +33,12 @@ class ProcessedRows:
     def logits(self, prefixes: Prefixes) -> list[Any]:
         nodes = self._nodes(prefixes)
         together = [node for own in nodes for node in own]
-        scores = self._processors(together, _joined(self._model.logits(prefixes)), together)
+        logits = _joined(self._model.logits(prefixes))
+        # Where a model leaves no token possible there is nothing to process.
+        empty = (logits == -float("inf")).all(-1).tolist()
+        pairs = zip(together, empty, strict=True)
+        asked = [node._replace(over=node.over or nothing) for node, nothing in pairs]
+        scores = self._processors(asked, logits, together)
         return np.split(scores, np.cumsum([len(own) for own in nodes])[:-1])
 
     def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mdsd._typing import AnyArray
-from mdsd.decoding.transformers._rows import CachedRows, on_host
+from mdsd.decoding.transformers._rows import CachedRows
 from mdsd.decoding.transformers._support import check_causal
 from mdsd.decoding.transformers._texts import common_length
+from mdsd.decoding.vocabulary import on_host
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from mdsd._random import RandomSource
 from mdsd._typing import Tensor
-from mdsd.decoding.decoder import Decoder, make_decoder
+from mdsd.decoding.decoder import Decoder, draft_rows, make_decoder
 from mdsd.decoding.growth import TreeOption
 from mdsd.decoding.models import Model, check_model
 from mdsd.decoding.results import StepCount, count_steps
@@ -21,8 +21,9 @@ from mdsd.decoding.rows import PlainRows, RowModel
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.transformers._batch import BatchRow, read_batch
 from mdsd.decoding.transformers._caches import cache_of
+from mdsd.decoding.transformers._output import make_output
 from mdsd.decoding.transformers._processed import LazyRows, ProcessedRows
-from mdsd.decoding.transformers._rows import CachedRows, MappedRows
+from mdsd.decoding.transformers._rows import CachedRows
 from mdsd.decoding.transformers._scores import Processors
 from mdsd.decoding.transformers._seeds import read_seed
 from mdsd.decoding.transformers._support import (
@@ -33,6 +34,7 @@ from mdsd.decoding.transformers._support import (
 )
 from mdsd.decoding.transformers.causal_lm import CausalLM
 from mdsd.decoding.vocabulary import MappedModel
+from mdsd.decoding.windows import check_room
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
@@ -190,6 +192,8 @@ def multi_draft(
         model_kwargs,
         read_seed(rng, generator, seed),
     )
+    longest = max(batch.rows, key=lambda row: len(row.prefix))
+    check_room("max_new_tokens", len(longest.prefix), longest.left, decoder.context_length)
     active = batch.rows
     alone = len(active) == 1
     chunk = getattr(generation_config, "prefill_chunk_size", None)
@@ -197,11 +201,20 @@ def multi_draft(
     cached = CachedRows("target", model, len(active), chunk, own_cache)
     processors = Processors(logits_processor or (), batch.padded, input_ids.device)
     models = drafting if isinstance(drafting, list) else [drafting]
+
+    def make_rows(name: str, drafter: Model) -> RowModel:
+        """Have a draft model asked about the rows of a batch together, if it can be."""
+        if isinstance(drafter, CausalLM):
+            return CachedRows(name, drafter.model, len(active), chunk)
+        return PlainRows(name, drafter)
+
     decoder = replace(
         decoder,
         target=LazyRows(cached, processors, active),
         draft_models=tuple(
-            ProcessedRows(_row_model(plain.name, each, len(active), chunk), processors, active)
+            ProcessedRows(
+                draft_rows(plain.name, each, make_rows, decoder.notices), processors, active
+            )
             for plain, each in zip(decoder.draft_models, models, strict=True)
         ),
     )
@@ -225,11 +238,8 @@ def multi_draft(
         # As behind plain sampling, it holds all but the last token.
         cached.keep([0], [batch.rows[0].prefix[:-1]])
         cache = cached.cache
-    from mdsd.decoding.transformers._output import make_output
-
-    return make_output(
-        sequences, cache, [count_steps(row.steps, row.new_tokens) for row in batch.rows]
-    )
+    results = [count_steps(row.steps, row.new_tokens) for row in batch.rows]
+    return make_output(sequences, cache, results)
 
 
 def _take_step(decoder: Decoder, rows: list[BatchRow], device: Any, *, in_step: bool) -> None:
@@ -293,15 +303,6 @@ def _read_draft_model(name: str, given: Any, target_token_ids: Any, vocab_size: 
     if target_token_ids is not None:
         return MappedModel(check_model(name, model), target_token_ids, vocab_size)
     return model
-
-
-def _row_model(name: str, model: Model, num_rows: int, chunk: int | None) -> RowModel:
-    """Have a draft model asked about the rows of a batch together, if it can be."""
-    if isinstance(model, CausalLM):
-        return CachedRows(name, model.model, num_rows, chunk)
-    if isinstance(model, MappedModel):
-        return MappedRows(model, _row_model(name, model._model, num_rows, chunk))
-    return PlainRows(name, model)
 
 
 def _callers_streamer() -> Any:

@@ -10,6 +10,7 @@ from mdsd._random import draw_tokens, generator
 from mdsd._typing import AnyArray
 from mdsd.decoding import Model
 from mdsd.decoding.models import model_logits
+from mdsd.decoding.windows import window_start
 from mdsd.errors import InvalidDistributionError
 from mdsd.filters import probs_from_logits
 from mdsd.studies.capturing.capture_settings import CaptureSettings
@@ -32,23 +33,6 @@ def blocks(first: int, stop: int, vocab_size: int) -> Iterator[tuple[int, int]]:
     size = _block_size(vocab_size)
     for start in range(first, stop, size):
         yield start, min(start + size, stop)
-
-
-def window_start(token: int, context_length: int | None) -> int:
-    """First token that a model sees where it is asked about what follows a token.
-
-    Windows move on by half a context at a time, so that most tokens are read once or twice and all
-    but the first see at least half a context.
-
-    Examples
-    --------
-    >>> [window_start(token, 4) for token in range(8)]
-    [0, 0, 0, 0, 2, 2, 4, 4]
-    """
-    if context_length is None or token < context_length:
-        return 0
-    step = max(1, context_length // 2)
-    return ((token - context_length) // step + 1) * step
 
 
 class Reader:

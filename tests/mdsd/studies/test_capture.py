@@ -13,11 +13,11 @@ import pytest
 import mdsd
 from mdsd.datasets import read_capture
 from mdsd.decoding import MappedModel, NGramModel, TableModel
+from mdsd.decoding.windows import window_start
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.studies import capture
 from mdsd.studies.capturing.identity import describe_model
 from mdsd.studies.capturing.positions import most_probable
-from mdsd.studies.capturing.reading import window_start
 
 from ..decoding.toys import PrefixModel
 
