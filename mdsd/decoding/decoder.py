@@ -138,8 +138,9 @@ class Decoder:
         ]
         if not all(row.any() for rows in probs for row in rows):
             self.notices.add(
+                f"texts without drafts of {model.name}",
                 f"{model.name} leaves no token possible after some texts, as where all that it "
-                "proposes is unknown to the target: nothing is drafted there"
+                "proposes is unknown to the target: nothing is drafted there",
             )
         return probs
 

@@ -11,20 +11,20 @@ from mdsd.errors import InvalidArgumentError
 
 
 class Notices:
-    """Warnings of one decoder, each of which is given once."""
+    """What the user of a decoder, or of a capture, is warned of: each thing once."""
 
     def __init__(self) -> None:
-        self._given: dict[str, bool] = {}
+        self._given: dict[str, str | None] = {}  # None once the warning has been given
 
-    def add(self, message: str) -> None:
-        """Have a warning given after the step, if that comes to its end."""
-        self._given.setdefault(message, False)
+    def add(self, about: str, message: str) -> None:
+        """Have a warning given after the step, if that comes to its end and it is the first."""
+        self._given.setdefault(about, message)
 
     def give(self) -> None:
         """Give the warnings that have not been given."""
-        for message, given in self._given.items():
-            if not given:
-                self._given[message] = True
+        for about, message in self._given.items():
+            if message is not None:
+                self._given[about] = None
                 warnings.warn(message, UserWarning, stacklevel=2)
 
 
@@ -116,8 +116,9 @@ class WindowedRows:
     def logits(self, prefixes: Prefixes) -> list[Any]:  # noqa: D102
         if any(len(prefix) > self._longest for asked in prefixes for prefix in asked):
             self._notices.add(
+                f"texts longer than {self.name} can read",
                 f"{self.name} was made for texts of {self._longest} tokens: of longer ones it is "
-                "shown the end"
+                "shown the end",
             )
         return self._rows.logits([list(map(self.window, asked)) for asked in prefixes])
 

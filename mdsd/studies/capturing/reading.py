@@ -8,9 +8,10 @@ import numpy as np
 
 from mdsd._random import draw_tokens, generator
 from mdsd._typing import AnyArray
-from mdsd.decoding import Model
-from mdsd.decoding.models import model_logits
-from mdsd.decoding.windows import window_start
+from mdsd.decoding import MappedModel, Model
+from mdsd.decoding.decoder import draft_rows
+from mdsd.decoding.rows import PlainRows
+from mdsd.decoding.windows import Notices, window_start
 from mdsd.errors import InvalidDistributionError
 from mdsd.filters import probs_from_logits
 from mdsd.studies.capturing.capture_settings import CaptureSettings
@@ -47,10 +48,14 @@ class Reader:
         texts before; one with a ``context_length`` is never shown more.
     text_name : str
         What to call the text in an error.
+    notices : Notices
+        Told of positions that are left out.
     """
 
-    def __init__(self, name: str, model: Model, text_name: str) -> None:
+    def __init__(self, name: str, model: Model, text_name: str, notices: Notices) -> None:
         self._name, self._model, self._text_name = name, model, text_name
+        self._notices = notices
+        self._rows = draft_rows(name, model, PlainRows, notices)
         self._context_length: int | None = getattr(model, "context_length", None)
         self._forget = getattr(model, "forget", None)
         self._start, self._read = -1, 0
@@ -68,6 +73,7 @@ class Reader:
         Returns
         -------
         ndarray, shape (stop - first, V)
+            Minus infinity where all that a `MappedModel` proposes is unknown to the target.
 
         Raises
         ------
@@ -83,7 +89,7 @@ class Reader:
                 end += 1
             self._go_to(text, start, first)
             prefixes = [text[start : token + 1] for token in range(first, end)]
-            rows = model_logits(self._name, self._model, prefixes)
+            (rows,) = self._rows.logits([prefixes])
             self._check(rows, first)
             parts.append(rows)
             self._read = end
@@ -100,11 +106,19 @@ class Reader:
             size = _block_size(self._model.vocab_size)
             # Not all in one call, which may take more memory than there is.
             for stop in range(self._read + size, first, size):
-                model_logits(self._name, self._model, [text[start:stop]])
+                self._rows.logits([[text[start:stop]]])
 
     def _check(self, rows: AnyArray, first: int) -> None:
         peaks = rows.max(axis=1)  # NaN if there is one
         bad = ~np.isfinite(peaks)
+        if isinstance(self._model, MappedModel) and (lost := peaks == -np.inf).any():
+            self._notices.add(
+                f"positions without {self._name}",
+                f"{self._name} proposes only tokens that the target does not have, first after "
+                f"token {first + int(lost.argmax())} of {self._text_name}: such positions are left "
+                "out",
+            )
+            bad &= ~lost
         if not bad.any():
             return
         row = int(bad.argmax())
