@@ -40,7 +40,9 @@ def context_length(name: str, model: Any) -> int | None:
     return None if found is None else check_whole(f"context_length of {name}", found, 1)
 
 
-def check_room(name: str, prompt_length: int, new_tokens: int, longest: int | None) -> None:
+def check_room(
+    name: str, prompt_length: int, new_tokens: int, longest: int | None, *, ahead: int = 0
+) -> None:
     """Refuse outputs for which the target would have to read longer texts than it was made for.
 
     Parameters
@@ -51,18 +53,22 @@ def check_room(name: str, prompt_length: int, new_tokens: int, longest: int | No
         The last of the new tokens is never read.
     longest : int or None
         The longest text.
+    ahead : int, default 0
+        Drafted tokens that it reads behind the last new token but one, whatever becomes of them.
 
     Raises
     ------
     InvalidArgumentError
-        Naming all three.
+        Naming all of them.
     """
-    if longest is None or prompt_length + new_tokens - 1 <= longest:
+    if longest is None or prompt_length + new_tokens - 1 + ahead <= longest:
         return
-    most = longest + 1 - prompt_length
+    most = longest + 1 - prompt_length - ahead
+    trees = f", before trees of {ahead} levels" if ahead else ""
     raise InvalidArgumentError(
-        f"{name} is {new_tokens} after a prompt of {prompt_length} tokens, but the target was made "
-        f"for texts of {longest}: expected {f'at most {most}' if most > 0 else 'a shorter prompt'}"
+        f"{name} is {new_tokens} after a prompt of {prompt_length} tokens{trees}, but the target "
+        f"was made for texts of {longest}: expected "
+        f"{f'at most {most}' if most > 0 else 'a shorter prompt'}"
     )
 
 

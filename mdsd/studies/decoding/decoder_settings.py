@@ -257,9 +257,13 @@ def _settings(
     for case in cases:
         decoder = case.decoder(models, **settings.filters.columns)
         # Trees of a comparison are not cut where the text ends.
-        beyond = decoder.shape.depth if compared else 0
-        length = settings.max_new_tokens + beyond
-        check_room("max_new_tokens", len(prompt_ids), length, decoder.context_length)
+        check_room(
+            "max_new_tokens",
+            len(prompt_ids),
+            settings.max_new_tokens,
+            decoder.context_length,
+            ahead=decoder.shape.depth if compared else 0,
+        )
     return settings
 
 
