@@ -22,7 +22,7 @@ from mdsd.decoding.sampling import FilteredRows, LogitsProcessor, Sampling
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.token_ids import read_sequence
 from mdsd.decoding.verification import step_verification
-from mdsd.decoding.vocabulary import MappedModel, MappedRows
+from mdsd.decoding.vocabulary import MappedModel, MappedRows, fit_vocabulary
 from mdsd.decoding.windows import Notices, context_length, windowed
 from mdsd.drafts import Draft, DraftKind, read_kind
 from mdsd.errors import (
@@ -214,7 +214,7 @@ def make_decoder(
     check_model("target", target)
     kind = read_kind(draft)
     notices = Notices()
-    models = _read_draft_models(draft_model, kind, target.vocab_size, notices)
+    models = _read_draft_models(draft_model, kind, target, notices)
     if check_name("scheme", scheme, SCHEMES) == "batch":
         _check_batch_scheme(verifier, tree)
         shape: TreeShape | TreeGrowth = batch_shape(num_drafts, depth)
@@ -271,7 +271,7 @@ def read_eos(eos_token_id: ArrayLike | None, vocab_size: int) -> frozenset[int]:
 
 
 def _read_draft_models(
-    draft_model: Any, kind: DraftKind, vocab_size: int, notices: Notices
+    draft_model: Any, kind: DraftKind, target: Model, notices: Notices
 ) -> tuple[RowModel, ...]:
     several = kind.one_model_each
     if not isinstance(draft_model, (list, tuple)):
@@ -288,10 +288,11 @@ def _read_draft_models(
             f"draft_model is {shown([type(model).__name__ for model in draft_model])}; expected "
             f"{'at least one model' if several else f'one model for draft {kind.label!r}'}"
         )
-    for name, model in models.items():
-        if check_model(name, model).vocab_size != vocab_size:
+    for name, given in models.items():
+        models[name] = model = fit_vocabulary(check_model(name, given), target)
+        if model.vocab_size != target.vocab_size:
             raise InvalidDistributionError(
-                f"target_probs has {vocab_size} tokens but draft_probs of {name} has "
+                f"target_probs has {target.vocab_size} tokens but draft_probs of {name} has "
                 f"{model.vocab_size}; give a MappedModel, or append tokens that cannot occur"
             )
     return tuple(draft_rows(name, model, PlainRows, notices) for name, model in models.items())

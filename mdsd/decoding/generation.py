@@ -49,7 +49,8 @@ def generate(
     ----------
     target, draft_model : Model
         Objects with ``vocab_size`` and ``logits(prefixes)``, over the same token ids; see
-        `MappedModel` for a draft model over others. Independent drafts take a list of draft models:
+        `MappedModel` for a draft model over others, which is made where the sizes differ and both
+        have a ``tokenizer``, as `CausalLM` has. Independent drafts take a list of draft models:
         the k-th child of every node is drawn from the k-th model.
     prompt_ids : array_like of int, shape (P,)
         The tokens to continue; at least one.

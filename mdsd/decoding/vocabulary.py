@@ -15,8 +15,11 @@ from mdsd._tokens import read_token_ids, refuse_outside
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.decoding.models import Model, check_model, model_logits
 from mdsd.decoding.rows import Prefixes, RowModel
-from mdsd.errors import InvalidDistributionError, InvalidTokenError
+from mdsd.errors import InvalidDistributionError, InvalidTokenError, UnsupportedError
 from mdsd.filters import probs_from_logits
+
+UNKNOWN = -1
+"""In place of the target's id of a draft token that the target does not have."""
 
 
 def map_vocabulary(
@@ -198,6 +201,64 @@ class MappedModel:
     def _written(self, logits: AnyArray) -> FloatArray:
         """Turn the model's logits, (B, W), into probabilities over the target's ids."""
         return _mapped(probs_from_logits(logits), self._target_token_ids, self.vocab_size)
+
+
+def over_vocabulary(model: Model, tokenizer: Any, target_tokenizer: Any, vocab_size: int) -> Model:
+    """Write a draft model over the target's token ids, unless it has them already.
+
+    Parameters
+    ----------
+    model : Model
+    tokenizer, target_tokenizer : PreTrainedTokenizer
+        Those of the draft model and of the target: they have ``get_vocab()`` and ``unk_token_id``.
+    vocab_size : int
+        V of the target. Either model may have more logits, or fewer, than its tokenizer has tokens.
+
+    Returns
+    -------
+    Model
+        A `MappedModel` by the tokens that the ids stand for, or the model itself.
+
+    Raises
+    ------
+    UnsupportedError
+        If the tokenizers have no token in common.
+    """
+    theirs, known = tokenizer.get_vocab(), target_tokenizer.get_vocab()
+    if theirs == known and model.vocab_size == vocab_size:
+        return model
+    ids = np.full(model.vocab_size, UNKNOWN)
+    for token, number in theirs.items():
+        found = known.get(token, UNKNOWN)
+        if number < len(ids) and found < vocab_size:
+            ids[number] = found
+    if ids.max() < 0:
+        raise UnsupportedError("the draft model has no token in common with the target")
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and unknown >= len(ids):
+        unknown = None
+    return MappedModel(model, ids, vocab_size, unknown_token_id=unknown)
+
+
+def fit_vocabulary(model: Model, target: Model) -> Model:
+    """Write a draft model over the target's token ids, where these differ and it is known how.
+
+    Parameters
+    ----------
+    model, target : Model
+        Both with an attribute ``tokenizer``, which is looked at where the vocabularies differ in
+        size, and ``given_tokenizer``, None if the user gave none; or without them.
+
+    Returns
+    -------
+    Model
+        As `over_vocabulary` gives it; the model itself where nothing has to be done, or can be.
+    """
+    name = "given_tokenizer" if model.vocab_size == target.vocab_size else "tokenizer"
+    own, known = (getattr(each, name, None) for each in (model, target))
+    if own is None or known is None:
+        return model
+    return over_vocabulary(model, own, known, target.vocab_size)
 
 
 class MappedRows:

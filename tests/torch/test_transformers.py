@@ -8,6 +8,7 @@ import pickle
 import textwrap
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from time import perf_counter
 
@@ -47,6 +48,7 @@ from transformers import (  # noqa: E402
     MistralForCausalLM,
     MptConfig,
     MptForCausalLM,
+    PreTrainedTokenizerFast,
     StaticCache,
     StoppingCriteria,
     T5Config,
@@ -58,8 +60,9 @@ from mdsd.decoding.transformers import CausalLM, _batch, _rows, multi_draft  # n
 from mdsd.decoding.transformers._seeds import row_seeds  # noqa: E402
 from mdsd.decoding.transformers._texts import CachedText  # noqa: E402
 
-from .. import commands  # noqa: E402
+from .. import commands, pages  # noqa: E402
 from ..mdsd.decoding.toys import combinations, plain_law  # noqa: E402
+from .folders import byte_tokenizer, tiny_llama, word_tokenizer  # noqa: E402
 
 FALSE_ALARM = 1e-6
 V = 12
@@ -1064,6 +1067,68 @@ class TestDraftModels:
                 found = drafted(llama(), [[7, 9, 3], [3, 9]], 10, tree=[2, 2], **way)
                 assert found.tolist() == plain(llama(), [[7, 9, 3], [3, 9]], 10).tolist()
 
+    WORDS = ("<unk>", "</s>", *(f"w{k}" for k in range(278)))  # with 280 tokens
+
+    def family(self, folder=None):
+        """Models of one family: of the same tokenizer, and padded to 282 and to 302 tokens."""
+        models = tiny_llama(0, 282), tiny_llama(1, 302)
+        if folder is None:
+            return models
+        for name, model in zip("td", models, strict=True):
+            model.save_pretrained(folder / name)
+            word_tokenizer(self.WORDS).save_pretrained(folder / name)
+        return tuple(LlamaForCausalLM.from_pretrained(folder / name).eval() for name in "td")
+
+    @pytest.mark.parametrize("which", ["target_tokenizer", "draft_tokenizer"])
+    @pytest.mark.parametrize("order", [[0, 1], [1, 0]], ids=["larger draft", "smaller draft"])
+    def test_padded_vocabularies_of_one_family(self, order, which):
+        target, draft_model = (self.family()[k] for k in order)
+        options = {which: word_tokenizer(self.WORDS), "return_dict_in_generate": True}
+        options["suppress_tokens"] = [280, 281]  # as a trained model does
+        output = drafted(target, PROMPTS, 12, draft_model, tree=[2, 1], **options)
+        expected = plain(target, PROMPTS, 12, suppress_tokens=[280, 281])
+        assert output.sequences.tolist() == expected.tolist()
+        assert sum(result.draft_calls for result in output.results) > 0
+
+    def test_padded_vocabularies_by_the_folders_of_the_models(self, tmp_path):
+        target, draft_model = self.family(tmp_path)
+        expected = plain(target, PROMPTS[:1], 12).tolist()
+        assert drafted(target, PROMPTS[:1], 12, draft_model).tolist() == expected
+        found = mdsd.decoding.generate(
+            CausalLM(target), CausalLM(draft_model), PROMPTS[0], max_new_tokens=12, temperature=0.0
+        )
+        assert found.token_ids.tolist() == expected[0][3:]
+
+    def test_equal_models_agree_over_padding(self):
+        # What the draft model gives to padding tokens is spread over the others.
+        small = tiny_llama(0, 282)
+        large = copy.deepcopy(small)
+        large.resize_token_embeddings(302)
+        with torch.no_grad():
+            large.get_output_embeddings().weight[282:] = large.get_output_embeddings().weight[:20]
+        options = {"target_tokenizer": word_tokenizer(self.WORDS), "num_drafts": 1, "depth": 4}
+        (result,) = drafted(
+            small, PROMPTS[:1], 10, large, return_dict_in_generate=True, **options
+        ).results
+        assert result.accepted_lengths.tolist() == [4, 4]
+
+    def test_tokenizers_that_differ(self):
+        words = [*self.WORDS[:2], *self.WORDS[:1:-1]]
+        options = {
+            "target_tokenizer": word_tokenizer(self.WORDS),
+            "draft_tokenizer": word_tokenizer(words),
+        }
+        small, other = tiny_llama(0, 282), tiny_llama(0, 282)
+        ids = [words.index(word) for word in self.WORDS] + [280, 281]
+        with torch.no_grad():  # the same model with its tokens in another order
+            for weights in (other.get_input_embeddings(), other.get_output_embeddings()):
+                weights.weight[ids] = weights.weight.clone()
+        options |= {"num_drafts": 1, "depth": 4, "suppress_tokens": [280, 281]}
+        (result,) = drafted(
+            small, PROMPTS[:1], 10, other, return_dict_in_generate=True, **options
+        ).results
+        assert result.accepted_lengths.tolist() == [4, 4]
+
     def test_nothing_left_to_read(self):
         _, ways = self.mapped()
         for way in ways:
@@ -1263,6 +1328,46 @@ def unsupported_models():
 UNSUPPORTED = {name: rest for name, *rest in unsupported_models()}
 
 
+PAGE = pages.ROOT / "docs" / "transformers.md"
+BLOCKS = [block for block in pages.read_blocks(PAGE.read_text("utf-8")) if block.language == "py"]
+
+
+class TestPage:
+    """The code of docs/transformers.md that needs models."""
+
+    def played(self, block, **names):
+        target, draft_model = tiny_llama(0, 256), tiny_llama(1, 256)
+        for model in (target, draft_model):
+            model.generation_config.pad_token_id = 0
+        names |= {"target": target, "draft_model": draft_model, "tokenizer": byte_tokenizer()}
+        names["input_ids"] = torch.tensor([[60, 61], [62, 63]])
+        exec(block.content, names)
+        return names
+
+    @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"line {block.line}")
+    def test_code_runs(self, block, capsys):
+        output = self.played(block)["output"]
+        assert getattr(output, "sequences", output).shape == (2, 22)
+        assert len(capsys.readouterr().out.splitlines()) == (2 if "results" in block.content else 0)
+
+    def test_stop_strings(self):
+        (block,) = (block for block in BLOCKS if "StopStringCriteria" in block.content)
+        names = self.played(block)
+        tokenizer, row = names["tokenizer"], names["output"][0].tolist()
+        letters = [k for k in range(3, 16) if tokenizer.decode(row[k]).isascii()]
+        stops = [tokenizer.decode(row[letters[0]]), "Question:"]
+        expected = names["target"].generate(
+            names["input_ids"], max_new_tokens=20, tokenizer=tokenizer, stop_strings=stops
+        )
+        shown = str(["\n\n", "Question:"]).replace("'", '"')
+        assert shown in block.content
+        code = block.content.replace(shown, repr(stops))
+        found = self.played(replace(block, content=code))["output"]
+        assert found.tolist() == expected.tolist()
+        ended = row.index(row[letters[0]], 2) + 1
+        assert set(found[0, ended:].tolist()) == {0}
+
+
 class TestRefused:
     """One line that says what is not supported, before any forward."""
 
@@ -1378,6 +1483,13 @@ class TestRefused:
         options = {"draft": "independent", "num_drafts": 2, "depth": 1}
         models = [near(), broken]
         self.refused(InvalidDistributionError, r"draft_model\[1\]", draft_model=models, **options)
+
+    def test_vocabularies_without_tokenizers(self):
+        models = {"target": tiny_llama(0, 282), "draft_model": tiny_llama(1, 302)}
+        self.refused(InvalidDistributionError, "draft_model has 302", **models)
+        for name in ("target_tokenizer", "draft_tokenizer"):
+            for wrong in ("gpt2", PreTrainedTokenizerFast, 3):
+                self.refused(InvalidArgumentError, f"{name} is .*tokenizer", **{name: wrong})
 
     def test_vocabularies(self):
         self.refused(InvalidDistributionError, "draft_model has 9", draft_model=llama(5, 9))

@@ -70,6 +70,36 @@ def check_causal(name: str, model: Any) -> None:
     _refuse(f"{name} ({type(model).__name__})", _problems(model))
 
 
+def check_tokenizer(name: str, tokenizer: Any) -> None:
+    """Refuse what cannot say which token an id stands for.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Naming the argument.
+    """
+    if not callable(getattr(tokenizer, "get_vocab", None)) or isinstance(tokenizer, type):
+        raise InvalidArgumentError(
+            f"{name} is {shown(tokenizer)}; expected a tokenizer of transformers"
+        )
+
+
+def find_tokenizer(model: Any) -> Any:
+    """Load the tokenizer that lies where a model was loaded from; None if there is none.
+
+    Nothing is downloaded.
+    """
+    place = getattr(model, "name_or_path", "")
+    if not place:
+        return None
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(place, local_files_only=True)
+    except Exception:  # of any class, as the files decide which code reads them
+        return None
+
+
 def _refuse(name: str, problems: Iterator[str]) -> None:
     """Raise an error about the first problem, if there is one."""
     for problem in problems:

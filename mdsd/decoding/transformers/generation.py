@@ -30,10 +30,11 @@ from mdsd.decoding.transformers._support import (
     check_causal,
     check_processors,
     check_settings,
+    check_tokenizer,
     is_transformers_model,
 )
 from mdsd.decoding.transformers.causal_lm import CausalLM
-from mdsd.decoding.vocabulary import MappedModel
+from mdsd.decoding.vocabulary import MappedModel, fit_vocabulary
 from mdsd.decoding.windows import check_room
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
@@ -61,6 +62,8 @@ def multi_draft(
     *,
     draft_model: DraftModel | Sequence[DraftModel] | None = None,
     target_token_ids: ArrayLike | None = None,
+    target_tokenizer: Any = None,
+    draft_tokenizer: Any = None,
     draft: Draft = "without_replacement",
     verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
@@ -88,6 +91,10 @@ def multi_draft(
     target_token_ids : array_like of int, shape (W,), optional
         For a draft model with another vocabulary: the target's id of each of its W tokens, as for
         `MappedModel`, which can be given as `draft_model` as well.
+    target_tokenizer, draft_tokenizer : PreTrainedTokenizer, optional
+        For models whose vocabularies differ in size, of one family for instance, with more padding
+        or less: what their ids stand for. One of both stands for both. By default, the tokenizers
+        that lie where the models were loaded from. (``tokenizer`` itself stays in ``generate``.)
     draft : str or DraftKind, default "without_replacement"
         Draft distribution at each node, as for `mdsd.decoding.generate`.
     verifier : str, Verifier or StepVerification, default "rrs"
@@ -121,7 +128,8 @@ def multi_draft(
         their code shows (one whose attribute ``stateless`` is true is taken at its word), inputs
         other than token ids, and for verifiers that do not support the draft distribution.
     InvalidDistributionError
-        If the vocabularies differ in size and there is no map, or a model returns bad logits.
+        If the vocabularies differ in size and there is neither map nor tokenizer, or a model
+        returns bad logits.
     InvalidArgumentError, InvalidTokenError
         If another argument is not what it should be.
 
@@ -172,8 +180,16 @@ def multi_draft(
     check_causal("the target", model)
     check_settings(model, generation_config, model_kwargs)
     check_processors(logits_processor or ())
-    target = CausalLM(model)
-    drafting = _read_draft_models(draft_model, target_token_ids, target.vocab_size)
+    for name, tokenizer in (
+        ("target_tokenizer", target_tokenizer),
+        ("draft_tokenizer", draft_tokenizer),
+    ):
+        if tokenizer is not None:
+            check_tokenizer(name, tokenizer)
+    target = CausalLM(model, target_tokenizer or draft_tokenizer)
+    drafting = _read_draft_models(
+        draft_model, target_token_ids, target, draft_tokenizer or target_tokenizer
+    )
     decoder = make_decoder(
         target,
         drafting,
@@ -281,17 +297,21 @@ def _take_step(decoder: Decoder, rows: list[BatchRow], device: Any, *, in_step: 
         )
 
 
-def _read_draft_models(draft_model: Any, target_token_ids: Any, vocab_size: int) -> Any:
+def _read_draft_models(
+    draft_model: Any, target_token_ids: Any, target: CausalLM, tokenizer: Any
+) -> Any:
     """Make models of `mdsd.decoding` of what is given as one, or as a list of them."""
     if isinstance(draft_model, (list, tuple)):
         return [
-            _read_draft_model(f"draft_model[{k}]", each, target_token_ids, vocab_size)
+            _read_draft_model(f"draft_model[{k}]", each, target_token_ids, target, tokenizer)
             for k, each in enumerate(draft_model)
         ]
-    return _read_draft_model("draft_model", draft_model, target_token_ids, vocab_size)
+    return _read_draft_model("draft_model", draft_model, target_token_ids, target, tokenizer)
 
 
-def _read_draft_model(name: str, given: Any, target_token_ids: Any, vocab_size: int) -> Any:
+def _read_draft_model(
+    name: str, given: Any, target_token_ids: Any, target: CausalLM, tokenizer: Any
+) -> Any:
     if given is None:
         raise InvalidArgumentError(
             f"{name} is missing; give a model of transformers, or one of mdsd.decoding"
@@ -299,10 +319,10 @@ def _read_draft_model(name: str, given: Any, target_token_ids: Any, vocab_size: 
     model = given
     if is_transformers_model(given):
         check_causal(name, given)
-        model = CausalLM(given)
+        model = CausalLM(given, tokenizer)
     if target_token_ids is not None:
-        return MappedModel(check_model(name, model), target_token_ids, vocab_size)
-    return model
+        return MappedModel(check_model(name, model), target_token_ids, target.vocab_size)
+    return fit_vocabulary(model, target) if isinstance(model, CausalLM) else model
 
 
 def _callers_streamer() -> Any:
