@@ -1,4 +1,4 @@
-"""The group of all commands: every failure, and every warning, is one line on standard error."""
+"""The group of all commands: every failure is one line on standard error."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import click
@@ -35,7 +35,8 @@ class _Commands(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         try:
-            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            with _warnings_in_one_line():
+                result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()  # a full disk is often found out about only here
         except (_Interrupted, click.Abort, KeyboardInterrupt):
             _fail("interrupted", 130)
@@ -53,13 +54,23 @@ class _Commands(click.Group):
         sys.exit(result if isinstance(result, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *where: _tell(f"warning: {message}")
-            # Before click sees it: click prints an empty line for an interrupt.
-            try:
-                return super().invoke(ctx)
-            except KeyboardInterrupt:
-                raise _Interrupted("interrupted") from None
+        # Before click sees it: click prints an empty line for an interrupt.
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _Interrupted("interrupted") from None
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Say what libraries warn of on standard error, without the place in their code."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        click.echo(f"mdsd: warning: {one_line(message)}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _abandon_stdout() -> None:
@@ -68,12 +79,8 @@ def _abandon_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _tell(message: str) -> None:
-    click.echo(f"mdsd: {one_line(message)}", err=True)
-
-
 def _fail(message: str, code: int) -> NoReturn:
-    _tell(message)
+    click.echo(f"mdsd: {one_line(message)}", err=True)
     sys.exit(code)
 
 

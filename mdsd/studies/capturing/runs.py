@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from mdsd._files import as_path
 from mdsd.datasets.captures import CapturedPosition
 from mdsd.datasets.captures.folder import check_folder
+from mdsd.datasets.mistaken import warn_of_models
 from mdsd.decoding import Model
 from mdsd.decoding.windows import Notices
 from mdsd.errors import InvalidArgumentError
@@ -214,7 +215,7 @@ def _positions(
     A text is always read from its beginning, in the same calls, so that what is found does not
     depend on where a capture was interrupted.
     """
-    kept, told = settings.kept(job.vocab_size), Notices()
+    kept, told, asked = settings.kept(job.vocab_size), Notices(), False
     for number, prompt in enumerate(job.prompts):
         last = len(prompt) - 2 + (settings.max_new_tokens or 0)
         if len(prompt) < settings.shortest_prompt or (number, last) <= after:
@@ -228,6 +229,9 @@ def _positions(
         for start, stop in blocks(first, len(text) - 1, job.vocab_size):
             tables = [reader.logits(text, start, stop) for reader in readers]
             told.give()
+            if not asked:
+                warn_of_models(job.names, tables)
+                asked = True
             for row, token in enumerate(range(start, stop)):
                 rows = [table[row] for table in tables]
                 if (number, token) > after and all(each.max() > -np.inf for each in rows):
