@@ -51,6 +51,7 @@ from transformers import (  # noqa: E402
     PreTrainedTokenizerFast,
     StaticCache,
     StoppingCriteria,
+    StopStringCriteria,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -770,7 +771,7 @@ class TestEnds:
         output = generate(llama(), stopping_criteria=[Remembering()], **options)
         return seen, output.tolist()
 
-    @pytest.mark.parametrize("eos", [6, [6, 1]], ids=str)
+    @pytest.mark.parametrize("eos", [6, [6, 1], None], ids=str)
     @pytest.mark.parametrize("tree", [[2, 1], [1, 1, 1, 1], GROWING], ids=str)
     @pytest.mark.parametrize("limits", [[50, 1000], [30, 60, 25, 45], [1000] * 3, [60]], ids=len)
     def test_criteria_are_asked_as_in_plain_generation(self, limits, tree, eos):
@@ -780,12 +781,38 @@ class TestEnds:
         ours = partial(drafted, prompts=prompts, draft_model=near(), tree=tree)
         assert self.calls_of(ours, limits, **options) == expected
 
-    def test_streamer_gets_no_token_that_is_taken_back(self):
+    @pytest.mark.parametrize("eos", [None, 6])
+    @pytest.mark.parametrize("count", [1, 2, 4])
+    def test_stop_strings(self, count, eos):
+        tokenizer, prompts = byte_tokenizer(), PROMPTS[:count]
+        texts = new_tokens(plain(llama(), prompts), prompts)
+        stops = [tokenizer.decode(row[k + 2]) for k, row in enumerate(texts)]
+        criterion = StopStringCriteria(tokenizer, stops)
+        options = {"eos_token_id": eos, "stopping_criteria": [criterion]}
+        expected = plain(llama(), prompts, **options)
+        for tree in ([2, 1], [1, 1, 1, 1], GROWING):
+            found = drafted(llama(), prompts, 14, near(), tree=tree, **options)
+            assert found.tolist() == expected.tolist()
+        assert max(map(len, new_tokens(expected, prompts))) < 14
+
+    def test_without_an_end_token_rows_go_on_until_all_are_complete(self):
+        class Short(StoppingCriteria):
+            def __call__(self, input_ids, scores, **others):
+                return input_ids.shape[1] == torch.tensor([8, 11, 9])
+
+        options = {"pad_token_id": None, "stopping_criteria": [Short()]}
+        options["return_dict_in_generate"] = True
+        output = drafted(llama(), PROMPTS[:3], 14, near(), **options)
+        assert output.sequences.tolist() == plain(llama(), PROMPTS[:3], 5).tolist()
+        assert [len(result.token_ids) for result in output.results] == [5] * 3
+
+    @pytest.mark.parametrize("eos", [6, None])
+    def test_streamer_gets_no_token_that_is_taken_back(self, eos):
         class Short(StoppingCriteria):
             def __call__(self, input_ids, scores, **others):
                 return input_ids.shape[1] >= torch.tensor([8, 11, 9])
 
-        options = {"pad_token_id": 6, "eos_token_id": 6, "stopping_criteria": [Short()]}
+        options = {"pad_token_id": 6, "eos_token_id": eos, "stopping_criteria": [Short()]}
         streams = Collector(), Collector()
         expected = plain(llama(), PROMPTS[:3], streamer=streams[0], **options)
         found = drafted(llama(), PROMPTS[:3], 14, near(), streamer=streams[1], **options)
@@ -1353,19 +1380,23 @@ class TestPage:
     def test_stop_strings(self):
         (block,) = (block for block in BLOCKS if "StopStringCriteria" in block.content)
         names = self.played(block)
-        tokenizer, row = names["tokenizer"], names["output"][0].tolist()
-        letters = [k for k in range(3, 16) if tokenizer.decode(row[k]).isascii()]
-        stops = [tokenizer.decode(row[letters[0]]), "Question:"]
+        letters = [
+            [letter for letter in map(names["tokenizer"].decode, row) if letter.isascii()]
+            for row in names["output"][:, 3:16].tolist()
+        ]
+        stops = [own[0] for own in letters]
         expected = names["target"].generate(
-            names["input_ids"], max_new_tokens=20, tokenizer=tokenizer, stop_strings=stops
+            names["input_ids"],
+            max_new_tokens=20,
+            tokenizer=names["tokenizer"],
+            stop_strings=stops,
         )
         shown = str(["\n\n", "Question:"]).replace("'", '"')
         assert shown in block.content
         code = block.content.replace(shown, repr(stops))
         found = self.played(replace(block, content=code))["output"]
         assert found.tolist() == expected.tolist()
-        ended = row.index(row[letters[0]], 2) + 1
-        assert set(found[0, ended:].tolist()) == {0}
+        assert found.shape[1] < names["output"].shape[1]
 
 
 class TestRefused:
@@ -1534,6 +1565,8 @@ class TestRefused:
 
     def test_padding_that_is_not_set(self):
         class Never(StoppingCriteria):
+            eos_token_id = torch.tensor([1])  # by which ``generate`` knows that rows are padded
+
             def __call__(self, input_ids, scores, **others):
                 return torch.full((len(input_ids),), False)
 

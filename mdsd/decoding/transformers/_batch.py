@@ -121,9 +121,13 @@ class Batch:
         time.
     prompt_length : int
     criteria : list of StoppingCriteria
-        Those that may look at a row's place in the batch, or remember what they have seen.
+        Those that are asked about all rows together, as they may look at a row's place in the
+        batch, or remember what they have seen.
     device : torch.device
         Where these expect the tokens.
+    padded_ends : bool
+        Whether a row that they end holds padding from there on. Else it goes on, until they have
+        ended all rows.
 
     Attributes
     ----------
@@ -138,10 +142,13 @@ class Batch:
         prompt_length: int,
         criteria: Sequence[Any],
         device: Any,
+        *,
+        padded_ends: bool,
     ) -> None:
         self.rows, self.padded = rows, sequences
         self.settled = self._streamed = prompt_length
         self._criteria, self._device = criteria, device
+        self._padded_ends, self._complete = padded_ends, [False] * len(rows)
 
     def sequences(self) -> Any:
         """Give the tokens of all rows, as far as the longest: (B, L), on the host."""
@@ -151,29 +158,30 @@ class Batch:
         """Ask the criteria about each length that all rows have reached, or ended before.
 
         They are called as in plain generation: once for each length, in order, with all rows. Rows
-        that come ahead of others wait for nobody, but lose what is behind their end.
+        that come ahead of others wait for nobody, but lose what is behind the end.
         """
         while True:
             going = [row for row in self.rows if not row.ended or row.length > self.settled]
             if min((row.length for row in going), default=0) <= self.settled:
                 return
             self.settled += 1
-            complete = self._complete(self.padded[:, : self.settled])
-            for row in going:
-                if complete[row.index]:
-                    row.end_at(self.settled)
+            self._ask(self.padded[:, : self.settled])
+            if self._padded_ends or all(self._complete):
+                for row in going:
+                    if self._complete[row.index]:
+                        row.end_at(self.settled)
 
-    def _complete(self, texts: Any) -> list[bool]:
-        """Tell which texts, (B, L), the criteria end."""
+    def _ask(self, texts: Any) -> None:
+        """Ask the criteria which texts, (B, L), are complete."""
         import torch
 
-        found = torch.zeros(len(texts), dtype=torch.bool)
-        if self._criteria:
-            shown = texts.to(self._device, copy=True)
-            for criterion in self._criteria:
-                found |= torch.as_tensor(criterion(shown, None)).cpu().bool()
-        complete: list[bool] = found.tolist()
-        return complete
+        if not self._criteria:
+            return
+        found = torch.tensor(self._complete)
+        shown = texts.to(self._device, copy=True)
+        for criterion in self._criteria:
+            found |= torch.as_tensor(criterion(shown, None)).cpu().bool()
+        self._complete = found.tolist()
 
     def stream(self, streamer: Any) -> None:
         """Give a streamer the tokens of each place that is settled."""
@@ -230,16 +238,18 @@ def read_batch(
             "the prompt"
         )
     padding = _read_padding(config)
-    early = [each for each in criteria if type(each).__name__ != "MaxLengthCriteria"]
-    if padding is None and num_rows > 1 and early:
+    # Without an end token ``generate`` lets rows go on until all of them are complete.
+    padded_ends = any(hasattr(each, "eos_token_id") for each in criteria)
+    if padding is None and num_rows > 1 and padded_ends:
         raise InvalidArgumentError(
             "pad_token_id is not set; it fills up rows that stop before others"
         )
     padding = padding or 0
     sequences = torch.full((num_rows, config.max_length), padding, dtype=torch.int64)
     sequences[:, :prompt_length] = input_ids
+    early = [each for each in criteria if type(each).__name__ != "MaxLengthCriteria"]
     own = "transformers.generation.stopping_criteria"
-    alike = [each for each in criteria if type(each).__module__ == own]
+    alike = [each for each in early if padded_ends and type(each).__module__ == own]
     stop = Stop(alike, padding)
     prefixes = [row[seen].tolist() for row, seen in zip(input_ids, read, strict=True)]
     rows = [
@@ -248,8 +258,10 @@ def read_batch(
             zip(prefixes, row_seeds(seed, prefixes), strict=True)
         )
     ]
-    others = [each for each in criteria if each not in alike]
-    return Batch(rows, sequences, prompt_length, others, input_ids.device)
+    together = [each for each in early if each not in alike]
+    return Batch(
+        rows, sequences, prompt_length, together, input_ids.device, padded_ends=padded_ends
+    )
 
 
 def _read_padding(config: Any) -> int | None:
