@@ -293,7 +293,8 @@ def _read_draft_models(
         if model.vocab_size != target.vocab_size:
             raise InvalidDistributionError(
                 f"target_probs has {target.vocab_size} tokens but draft_probs of {name} has "
-                f"{model.vocab_size}; give a MappedModel, or append tokens that cannot occur"
+                f"{model.vocab_size}; give a MappedModel or both tokenizers, or append tokens "
+                "that cannot occur"
             )
     return tuple(draft_rows(name, model, PlainRows, notices) for name, model in models.items())
 

@@ -210,7 +210,8 @@ def over_vocabulary(model: Model, tokenizer: Any, target_tokenizer: Any, vocab_s
     ----------
     model : Model
     tokenizer, target_tokenizer : PreTrainedTokenizer
-        Those of the draft model and of the target: they have ``get_vocab()`` and ``unk_token_id``.
+        Those of the draft model and of the target: they have ``get_vocab()``, and may have
+        ``unk_token_id``.
     vocab_size : int
         V of the target. Either model may have more logits, or fewer, than its tokenizer has tokens.
 
@@ -234,7 +235,7 @@ def over_vocabulary(model: Model, tokenizer: Any, target_tokenizer: Any, vocab_s
             ids[number] = found
     if ids.max() < 0:
         raise UnsupportedError("the draft model has no token in common with the target")
-    unknown = tokenizer.unk_token_id
+    unknown = getattr(tokenizer, "unk_token_id", None)
     if unknown is not None and unknown >= len(ids):
         unknown = None
     return MappedModel(model, ids, vocab_size, unknown_token_id=unknown)

@@ -64,8 +64,24 @@ CALLS = {
     "simulate_rejections": lambda rng: (
         analysis.simulate_rejections(CHAIN, [[0.5, 0.5]] * 2, 30, [0.5, 0.5], runs=4, rng=rng).mean
     ),
+    "simulate_batch_rejections": lambda rng: (
+        analysis.simulate_batch_rejections(
+            CHAIN, [[0.5, 0.5]] * 2, 30, [0.5, 0.5], batch_size=2, runs=40, rng=rng
+        ).mean
+    ),
+    "simulate_pareto_front": lambda rng: (
+        analysis.simulate_pareto_front(P, Q, [0.1], runs=999, rng=rng).rejections
+    ),
+    "simulate_chain_pareto_front": lambda rng: (
+        analysis.simulate_chain_pareto_front(
+            CHAIN, [[0.5, 0.5]] * 2, 9, [0.5, 0.5], [0.1], runs=99, rng=rng
+        ).rejections
+    ),
     **{name: partial(layout, name) for name in LAYOUTS},
     "random_probs": lambda rng: testing.random_probs(rng, 40),
+    "drafts_of": lambda rng: [
+        draft.sample(0, 9) for draft in testing.drafts_of([np.array(Q)] * 2, 2, rng)
+    ],
 }
 
 

@@ -633,8 +633,11 @@ class TestCaches:
             def __call__(self, input_ids, scores, **others):
                 return input_ids.shape[1] >= torch.tensor([9, 20])
 
-        options = {"stopping_criteria": [Short()], "return_dict_in_generate": True}
-        models = llama(), [PROMPTS[0], PROMPTS[2]], 14, copy.deepcopy(llama())
+        prompts = [PROMPTS[0], PROMPTS[2]]
+        rare = set(range(V)).difference(*plain(llama(), prompts).tolist()).pop()
+        options = {"stopping_criteria": [Short()], "eos_token_id": rare}
+        options["return_dict_in_generate"] = True
+        models = llama(), prompts, 14, copy.deepcopy(llama())
         output = drafted(*models, num_drafts=1, depth=4, **options)
         # The first row has come to 5 tokens when it is found that it should have stopped at 3.
         assert [len(result.token_ids) for result in output.results] == [3, 14]

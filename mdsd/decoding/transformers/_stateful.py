@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -26,8 +27,9 @@ def kept_state(function: Any) -> str | None:
     -------
     str or None
         Its name: an attribute, or a variable outside of the function. None if the code, of the call
-        and of the object's own methods that it calls, shows none; what is only written, such as a
-        record of the calls, is none. Code of transformers itself is not looked at.
+        and of the methods that it calls, of the object and of those that it holds, shows none; what
+        is only written, such as a record of the calls, is none. Code of transformers itself is not
+        looked at, and there is none to look at where compiled code keeps the state.
 
     Examples
     --------
@@ -50,16 +52,29 @@ def kept_state(function: Any) -> str | None:
     call = getattr(function, "__func__", function)
     if not isinstance(call, FunctionType):
         call = inspect.getattr_static(type(function), "__call__", None)
-    pending, written, read = [call], set[str](), set[str]()
+    return _state_of(owner, [call], set())
+
+
+def _state_of(owner: Any, calls: Iterable[Any], seen: set[int]) -> str | None:
+    """Find what calls of some functions, the methods of an object, change and look at."""
+    seen.add(id(owner))
+    pending, written, read = list(calls), set[str](), set[str]()
+    helpers: dict[int, tuple[Any, list[Any]]] = {}
     for code in pending:  # which grows
         if not isinstance(code, FunctionType) or code.__module__.startswith("transformers."):
             continue
-        uses = _Uses(code)
+        uses = _Uses(code, owner)
         written |= uses.written
         read |= uses.read
         methods = (inspect.getattr_static(type(owner), name, None) for name in sorted(uses.read))
         pending += [method for method in methods if method not in pending]
-    return min(written & read, default=None)
+        for helper, method in uses.helpers:
+            helpers.setdefault(id(helper), (helper, []))[1].append(method)
+    found = min(written & read, default=None)
+    for number, (helper, methods_called) in helpers.items():
+        if found is None and number not in seen:
+            found = _state_of(helper, methods_called, seen)
+    return found
 
 
 class _Uses:
@@ -68,20 +83,39 @@ class _Uses:
     These are attributes of its first argument and variables from outside.
     """
 
-    def __init__(self, function: FunctionType) -> None:
+    def __init__(self, function: FunctionType, owner: Any) -> None:
+        self._owner = owner
         self._first = next(iter(inspect.signature(function).parameters), "")
         outer = inspect.getclosurevars(function)
-        found = {**outer.globals, **outer.nonlocals}.items()
-        self._outer = {name for name, value in found if not inspect.ismodule(value)}
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-        except (OSError, SyntaxError):  # typed at a prompt, or part of a longer line
+        found = {**outer.globals, **outer.nonlocals}
+        self._outer = {name: it for name, it in found.items() if not inspect.ismodule(it)}
+        self.helpers: list[tuple[Any, Any]] = []
+        tree = _source_tree(function)
+        if tree is None:
             self._look_at_code(function)
             return
         nodes: list[Any] = list(ast.walk(tree))
         written = [use for node in nodes for use in self._changed(node)]
         self.written = {name for use in written if (name := self._name(use))}
         self.read = {name for use in nodes if use not in written and (name := self._name(use))}
+        for node in nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                held = self._held(node.func.value)
+                method = inspect.getattr_static(type(held), node.func.attr, None)
+                self.helpers.append((held, method))
+
+    def _held(self, node: Any) -> Any:
+        """Find the object that a piece of code stands for, or the first of those in a container."""
+        if isinstance(node, ast.Subscript):
+            held = self._held(node.value)
+            values = held.values() if isinstance(held, dict) else held
+            return next(iter(values), None) if isinstance(held, (dict, list, tuple)) else None
+        name = self._name(node)
+        if name is None:
+            return None
+        if isinstance(node, ast.Name):
+            return self._outer[name]
+        return getattr(self._owner, "__dict__", {}).get(name)
 
     def _look_at_code(self, function: FunctionType) -> None:
         """Do without the source: with attributes of any object, and with nothing in them."""
@@ -123,3 +157,18 @@ class _Uses:
                 targets.append(target.value)
             elif isinstance(target, ast.Call):
                 targets.append(target.func)
+
+
+def _source_tree(function: FunctionType) -> ast.AST | None:
+    """Parse the source of a function; None if there is none, or it is not that of its code."""
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+        tree = ast.parse(source)
+    except (OSError, SyntaxError):  # typed at a prompt, or part of a longer line
+        return None
+    code = function.__code__
+    # A file that has changed since it was imported shows other lines.
+    names = {*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars}
+    words = set(re.findall(r"\w+", source))
+    known = {part for name in names if name.isidentifier() for part in name.split(".")}
+    return tree if known - {"__class__"} <= words else None
