@@ -104,7 +104,13 @@ _COUNTS = _list("--num-drafts", INTEGERS, "Numbers of draft tokens.  [default: 2
 _SEED = _given("--seed", 0, "Seed of what is estimated.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 _OUTPUT = _path("--output", "FILE.csv|.json|.parquet", "Write rows.")
-_PLOT = _path("--plot", "FILE.png|.svg|.pdf", "Draw the result.")
+_DPI = click.option(
+    "--dpi", type=int, default=300, show_default=True, metavar="N", help="Dots per inch of a PNG."
+)
+_PLOT = (
+    _path("--plot", "FILE.png|.svg|.pdf|FOLDER", "Draw the result; in a folder as PNG."),
+    _DPI,
+)
 _MODELS = (
     _path("--target", "FOLDER", "A model of transformers."),
     _path(
@@ -121,7 +127,7 @@ _SHARED = (
     _list("--draft-model", NAMES, "Draft models.  [default: the first of the file]"),
 )
 
-_MORE = (*_filters(lists=["temperature"]), _POSITIONS, _SEED, _OUTPUT, _PLOT, _JSON)
+_MORE = (*_filters(lists=["temperature"]), _POSITIONS, _SEED, _OUTPUT, *_PLOT, _JSON)
 
 BOUND = (*_SHARED, *_MORE)
 COMPARE = (*_SHARED, _VERIFIERS, *_MORE)
@@ -135,6 +141,7 @@ GRID = (
     click.option("--scheduler", metavar="ADDRESS", help="Use the workers of a Dask scheduler."),
     _path("--output", "FOLDER", "Keep the study here, and go on from there."),
     _path("--plot", "FOLDER", "Draw the study (PNG)."),
+    _DPI,
     _JSON,
 )
 LOG = (
@@ -198,6 +205,7 @@ SIMULATION = (
     _number("--runs", "Runs for each number.  [default: 100000]"),
     _given("--seed", 0, "Seed of chain and runs."),
     _path("--output", "FOLDER", "Write figures (PNG) and tables (CSV)."),
+    _DPI,
     _JSON,
 )
 PLANNING = (
@@ -225,7 +233,7 @@ PLANNING = (
     _POSITIONS,
     _number("--seed", "Seed of the measurement.  [default: 0]"),
     _OUTPUT,
-    _PLOT,
+    *_PLOT,
     _JSON,
 )
 REPORTING = (

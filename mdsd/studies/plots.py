@@ -139,8 +139,7 @@ def panel_grid(
     lines = math.ceil(panels / most_columns)
     columns = math.ceil(panels / lines)
     size = (columns * width + margin, lines * height + 0.5)
-    # Many panels get smaller rather than exceed the 2**16 pixels that can be drawn.
-    figure = Figure(figsize=size, dpi=min(150.0, 60_000 / size[1]), layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axis in grid[panels:]:
         axis.remove()

@@ -415,10 +415,13 @@ def test_verifiers_are_listed(name):
         ("compare .", ["is a directory without capture.json"]),
         (f"compare {'x' * 300}", ["data set is"]),
         ("compare --output out.txt", ["out.txt", ".csv or .json or .parquet"]),
-        ("compare --output gone/out.csv", ["gone/out.csv", "No such file"]),
+        (
+            "compare --output gone/out.csv",
+            ["gone/out.csv: cannot be written: there is no folder gone"],
+        ),
         (f"compare --output {'x' * 300}.csv", ["cannot be written"]),
         ("bound --plot out.gif", ["out.gif", ".png or .svg or .pdf"]),
-        ("bound --plot gone/out.png", ["gone/out.png", "No such file"]),
+        ("bound --plot gone/out.png", ["gone/out.png: cannot be written: there is no folder gone"]),
         ("bound --verifier rrs", ["--verifier"]),
         ("bound --bogus", ["--bogus"]),
         ("compar", ["compar"]),
@@ -429,6 +432,73 @@ def test_verifiers_are_listed(name):
 def test_bad_options_are_one_line(folder, arguments, words):
     assert_refused(call(f"mdsd {arguments}"), *words)
     assert list(folder.iterdir()) == []
+
+
+ONE_PICTURE = {
+    "compare": "compare data.npz --num-drafts 2 --draft greedy",
+    "bound": "bound data.npz --num-drafts 2 --draft greedy",
+    "plan_tree": "plan-tree --acceptance 0.5 --budget 2",
+}
+STUDY = "study data.npz --num-drafts 2 --draft greedy --workers 1"
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("command", ONE_PICTURE)
+def test_plot_is_a_file_if_it_ends_as_one_and_else_a_folder(small, folder, command):
+    for plot in ("new/pictures", "mine.v2", "here.svg"):
+        commands.printed(call(f"mdsd {ONE_PICTURE[command]} --plot {plot} --dpi 20"))
+    assert names_in(folder / "new/pictures") == names_in(folder / "mine.v2") == [f"{command}.png"]
+    assert (folder / "here.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_a_study_draws_into_a_folder(small, folder):
+    commands.printed(call(f"mdsd {STUDY} --plot mine.v2 --dpi 20"))
+    assert names_in(folder / "mine.v2")[-1] == "loss_parts.png"
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "words"),
+    [
+        *((c, "--plot x.gif", ["plot is x.gif", ".png", "or a folder"]) for c in ONE_PICTURE),
+        *((c, "--plot x.csv", ["plot is x.csv"]) for c in ONE_PICTURE),
+        *((c, "--plot gone/a/x.png", ["there is no folder gone"]) for c in ONE_PICTURE),
+        *((c, "--plot data.npz/x", ["cannot be a folder"]) for c in ONE_PICTURE),
+        *((c, "--plot x.png --dpi 9", ["dpi is 9"]) for c in [*ONE_PICTURE, "study", "simulate"]),
+        *(("study", f"--plot x{end}", [f"plot is x{end}"]) for end in (".png", ".pdf", ".jpeg")),
+        *(("study", f"--output x{end}", [f"output is x{end}"]) for end in (".csv", ".parquet")),
+        *(("simulate", f"--output x{end}", [f"output is x{end}"]) for end in (".png", ".JSON")),
+        ("capture x.npz", "", ["folder is x.npz"]),
+        *((c, "--output gone/x.json", ["gone/x.json", "no folder gone"]) for c in ONE_PICTURE),
+        ("decode", "--output gone/x.csv", ["no folder gone"]),
+        ("report data.npz", "--output gone/b/x.html", ["there is no folder gone"]),
+        ("interval data.npz", "--output gone/x.csv", ["there is no folder gone"]),
+        ("bound data.npz", "--output data.npz/x.csv", ["data.npz is no folder"]),
+    ],
+)
+def test_names_that_cannot_be_meant_are_refused_before_any_work(
+    small, folder, command, option, words
+):
+    whole = ONE_PICTURE.get(command, STUDY if command == "study" else command)
+    if command == "simulate" and "--plot" in option:
+        option = option.replace("--plot x.png", "--output x")
+    assert_refused(call(f"mdsd {whole} {option}"), *words)
+    assert names_in(folder) == ["data.npz"]
+
+
+@pytest.mark.parametrize("dpi", [40, 80])
+@pytest.mark.parametrize("command", [*ONE_PICTURE, "study", "simulate"])
+def test_dots_per_inch_are_those_asked_for(small, folder, command, dpi):
+    whole = ONE_PICTURE.get(command, STUDY if command == "study" else command)
+    where = "--output new --runs 10 --horizon 2" if command == "simulate" else "--plot new"
+    commands.printed(call(f"mdsd {whole} {where} --dpi {dpi}"))
+    from PIL import Image
+
+    for path in (folder / "new").glob("*.png"):
+        with Image.open(path) as image:
+            assert image.info["dpi"] == pytest.approx((dpi, dpi), abs=0.1)
 
 
 @pytest.mark.parametrize("option", ["--output out.csv --plot gone/out.png", "--output out.csv/"])

@@ -49,7 +49,7 @@ def plan_figure(found: PlannedTree | SearchedTree) -> Figure:
     probs = [max(prob, least) for prob in probs]
     scale = LogNorm(least, 1.0)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width + 1.9, height + 1.2), dpi=110.0, layout="constrained")
+        figure = Figure(figsize=(width + 1.9, height + 1.2), layout="constrained")
         axis = figure.subplots()
         for row in rows:
             ends = (row.parent, row.node)

@@ -141,7 +141,7 @@ def _panels(
 ) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, dpi=110.0, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     runs = counted(settings.runs, "run")
     figure.suptitle(
         f"{title}\n{chain_name(settings)}, seed {settings.seed}\n"

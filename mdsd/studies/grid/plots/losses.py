@@ -51,7 +51,7 @@ def losses_figure(study: Study, group: ModelGroup) -> Figure | None:
     for draft, own in sections:
         lines += [(draft, None), *((row.verifier, row) for row in own)]
     height = min(_BAR_HEIGHT * len(lines) + 1.7, _MOST_HEIGHT)
-    figure = Figure(figsize=(_WIDTH, height), dpi=150.0, layout="constrained")
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     axis = figure.subplots()
     left = _left_end([row for _, row in lines if row is not None])
     axis.set_yticks(range(len(lines)), [label for label, _ in lines])
