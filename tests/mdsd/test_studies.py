@@ -415,13 +415,36 @@ def test_figures_can_be_drawn(small, study, draw, options):
 def test_compare_figure_shows_means_and_errors(small):
     rows = studies.compare(small, drafts=["greedy"], verifiers=["naive"], num_drafts=[2, 3])
     (axis,) = compare_figure(rows).axes
-    bound, naive = axis.lines[0], axis.containers[0]
-    assert bound.get_ydata() == pytest.approx([row.bound for row in rows])
-    assert bound.get_linestyle() == "--"
+    naive, bars_of_bound = axis.containers
+    (bound,) = (line for line in axis.lines if line.get_label() == "bound")
+    assert bound.get_ydata()[::3] == pytest.approx([row.bound for row in rows])
+    (bars,) = bars_of_bound.lines[2]
+    heights = [top - bottom for (_, bottom), (_, top) in bars.get_segments()]
+    assert heights == pytest.approx([2 * row.bound_stderr for row in rows])
     assert naive.lines[0].get_ydata() == pytest.approx([row.acceptance for row in rows])
     (bars,) = naive.lines[2]
     heights = [top - bottom for (_, bottom), (_, top) in bars.get_segments()]
     assert heights == pytest.approx([2 * row.stderr for row in rows])
+
+
+@pytest.mark.parametrize("draw", [compare_figure, bound_figure])
+def test_a_figure_has_a_line_for_each_temperature(smollm2, draw):
+    study = studies.compare if draw is compare_figure else studies.bound
+    wanted = {"drafts": ["greedy", "independent"], "temperatures": [0.5, 1.0]}
+    axes = draw(study(smollm2, num_drafts=[2], positions=2, **wanted)).axes
+    lines: dict[int, str] = {}
+    for axis in axes:
+        words = (
+            axis.get_title(),
+            axis.get_ylabel(),
+            *(t.get_text() for t in axis.get_xticklabels()),
+        )
+        line = axis.get_subplotspec().rowspan.start
+        lines[line] = " ".join([lines.get(line, ""), *words])
+    assert len(lines) == 2
+    for line, heat in enumerate(("0.5", "1")):
+        words = [f"drop2, temperature {heat}", "greedy", "independent", "the first n of"]
+        assert [word for word in words if word not in lines[line]] == []
 
 
 def test_bound_figure_shows_quartiles_of_the_positions(make):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mdsd.studies.panels import STYLE
 from mdsd.studies.planning.search import SearchedTree
 from mdsd.studies.planning.trees import PlannedTree
-from mdsd.studies.plots import STYLE
 from mdsd.studies.terminal import counted
 from mdsd.trees import TreeShape
 

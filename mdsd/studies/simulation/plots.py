@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd.studies.plots import MARKERS, STYLE
+from mdsd.studies.panels import MARKERS, STYLE, shades
 from mdsd.studies.simulation.runs import Simulation
 from mdsd.studies.simulation.simulation_rows import BiasRow, RejectionsRow, SavedRow
 from mdsd.studies.simulation.simulation_settings import SimulationSettings
@@ -64,7 +64,7 @@ def _rejections_figure(rows: Sequence[RejectionsRow], settings: SimulationSettin
     sizes = _curves(settings.batch_sizes)
     horizons = _horizons(settings.horizon)
     width = settings.horizon / len(horizons)
-    for place, (size, colour) in enumerate(zip(sizes, _shades(len(sizes)), strict=True)):
+    for place, (size, colour) in enumerate(zip(sizes, shades(len(sizes)), strict=True)):
         mine = [row for row in rows if row.batch_size == size]
         axis.plot(_column(mine, "horizon"), _column(mine, "theory"), color=colour)
         shown = [row for row in mine if row.horizon in horizons]
@@ -161,13 +161,6 @@ def _column(rows: Iterable[Row], name: str) -> list[Any]:
 
 def _bars(rows: Iterable[Row]) -> list[float]:
     return [_ERROR_BARS * stderr for stderr in _column(rows, "stderr")]
-
-
-def _shades(count: int) -> list[Any]:
-    """Colours from dark blue to dark yellow, rising in lightness for every kind of vision."""
-    import matplotlib as mpl
-
-    return list(mpl.colormaps["cividis"](np.linspace(0.0, 0.85, count)))
 
 
 def _curves(batch_sizes: Sequence[int]) -> list[int]:

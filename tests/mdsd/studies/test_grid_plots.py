@@ -41,12 +41,21 @@ def panels(figure: Figure) -> dict[str, object]:
     return {axis.get_title(): axis for axis in figure.axes if axis.get_title()}
 
 
-def line_of(axis, label):
-    """The points of a line, by its label in the legend."""
+def drawn_of(axis, label):
+    """What is drawn under a label in the legend, as it is drawn."""
     handles, labels = axis.get_legend_handles_labels()
     drawn = dict(zip(labels, handles, strict=True))[label]
     line = drawn if label == "bound" else drawn.lines[0]
     return np.asarray(line.get_xdata(), dtype=float), np.asarray(line.get_ydata(), dtype=float)
+
+
+def line_of(axis, label):
+    """Its points: those that stand side by side are at the tick that they stand at."""
+    xs, ys = drawn_of(axis, label)
+    if label == "bound" and np.isnan(xs).any():  # levels: their two ends, and a gap
+        xs, ys = xs.reshape(-1, 3)[:, :2].mean(axis=1), ys[::3]
+    ticks = np.asarray(axis.get_xticks())
+    return ticks[np.abs(xs[:, np.newaxis] - ticks).argmin(axis=1)], ys
 
 
 # --- which pictures ------------------------------------------------------------------------------
@@ -188,10 +197,37 @@ def test_curves_are_the_rows(pictured, figures, kind, name, fixed):
         assert dict(zip(xs, ys, strict=True)) == bounds
 
 
-def test_bounds_are_dashed_and_black(figures):
-    (axis, *_) = figures["acceptance_by_temperature.png"].axes
+def test_bounds_are_black_and_dashed_where_they_are_joined():
+    rows = [made_row(temperature=k / 10) for k in range(1, 7)]
+    (axis,) = study_figures(made_study(rows))["acceptance_by_temperature.png"].axes
     (bound,) = (line for line in axis.get_lines() if line.get_label() == "bound")
     assert (to_hex(bound.get_color()), bound.get_linestyle()) == ("#000000", "--")
+    for label in ("bound", rows[0].verifier):
+        assert list(drawn_of(axis, label)[0]) == [row.temperature for row in rows]
+
+
+@pytest.mark.parametrize("kind", KINDS[1:4])
+def test_what_stands_side_by_side_lies_under_the_level_of_its_bound(figures, kind):
+    for axis in panels(figures[f"{kind}.png"]).values():
+        ends, levels = (each.reshape(-1, 3)[:, :2] for each in drawn_of(axis, "bound"))
+        (errors,) = (each for each in axis.containers if each.get_label()[0] == "_")
+        places = [errors.lines[2][0].get_segments()[0][0, 0]]
+        for label in set(axis.get_legend_handles_labels()[1]) - {"bound"}:
+            xs, ys = drawn_of(axis, label)
+            places.append(xs[0])
+            for x, y in zip(xs[np.isfinite(ys)], ys[np.isfinite(ys)], strict=True):
+                (over,) = np.flatnonzero((ends[:, 0] < x) & (x < ends[:, 1]))
+                assert y <= levels[over, 0] + 1e-9
+        assert min(np.diff(sorted(places))) > 0.04  # nobody hides another, nor the bound's bars
+
+
+def test_bars_begin_at_0_or_are_visibly_cut():
+    for acceptance, left in ((0.3, 0.0), (0.9, 0.8)):
+        row = made_row(acceptance=acceptance, lost_to_verifier=0.0, positions=1)
+        (axis,) = study_figures(made_study([row]))["loss_parts.png"].axes
+        assert axis.get_xlim() == pytest.approx((left, 1.0))
+        cuts = [line for line in axis.get_lines() if len(line.get_xdata()) > 2]
+        assert bool(cuts) == ("bars cut below 0.8" in axis.get_xlabel()) == (left > 0.0)
 
 
 def test_verifiers_differ_in_colour_and_marker(figures):

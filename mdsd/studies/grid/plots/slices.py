@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd.filters import CUT_COLUMNS, Filters
 from mdsd.studies.grid.folder import Study
-from mdsd.studies.plots import has_numbers
+from mdsd.studies.panels import LETTERS_PER_INCH, has_numbers
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import counted, models_name
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _FILE_NAME, _SHORT_NAME = 40, 48
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-_LETTERS_PER_INCH = 12.5
-"""Of titles: what fits with a font of 9 points."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +242,7 @@ def set_title(
         Inches on either side that stay free.
     """
     width, height = figure.get_size_inches()
-    wide = int((width - 2.0 * margin) * _LETTERS_PER_INCH)
+    wide = int((width - 2.0 * margin) * LETTERS_PER_INCH)
     positions = counted(study.plan["settings"]["positions"], "position")
     seed = f"seed {study.plan['settings']['seed']}"
     of = [shortened(study.plan["data"]["name"]), group.title, *words, positions, seed]
