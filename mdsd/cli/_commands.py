@@ -20,6 +20,7 @@ from mdsd.cli._options import (
     COMPARE,
     DECODERS,
     GRID,
+    LISTING,
     LOG,
     PLANNING,
     REPORTING,
@@ -305,12 +306,12 @@ def simulate(output: Path | None, dpi: int, as_json: bool, **given: Any) -> None
 
     Target and draft are random Markov chains, drawn from the seed.
     """
+    from mdsd.studies.fitting import print_report
     from mdsd.studies.output import check_dpi, tables_to_json, writable_folder, write_files
     from mdsd.studies.simulation.files import FILE_NAMES, simulation_files
     from mdsd.studies.simulation.runs import run_simulation
     from mdsd.studies.simulation.simulation_settings import SimulationSettings
     from mdsd.studies.simulation.simulation_table import simulation_report
-    from mdsd.studies.terminal import print_report
 
     check_dpi(dpi)
     settings = SimulationSettings(**renamed(given, plural=()))
@@ -327,11 +328,19 @@ def simulate(output: Path | None, dpi: int, as_json: bool, **given: Any) -> None
 
 
 @main.command()
-def verifiers() -> None:
-    """List the verifiers, the draft distributions they support and where they come from."""
-    from mdsd.studies.terminal import print_report, verifiers_report
+@options(*LISTING)
+def verifiers(as_json: bool) -> None:
+    """List the verifiers, the draft distributions they support and where they come from.
 
-    print_report(verifiers_report())
+    The kinds of drafts follow, with their options.
+    """
+    from mdsd.studies.fitting import print_report
+    from mdsd.studies.listing import listing_json, listing_report
+
+    if as_json:
+        click.echo(listing_json())
+    else:
+        print_report(listing_report())
 
 
 @main.command()

@@ -56,8 +56,8 @@ def deliver(
     **more: Any,
 ) -> None:
     """Write the files, all of them or none, and then print."""
+    from mdsd.studies.fitting import print_report
     from mdsd.studies.output import table, to_json, write_files
-    from mdsd.studies.terminal import print_report
 
     files = dict(more_files)
     if output is not None:

@@ -236,6 +236,7 @@ PLANNING = (
     *_PLOT,
     _JSON,
 )
+LISTING = (_JSON,)
 REPORTING = (
     click.argument("folder", metavar="STUDY", type=_PATH),
     _path("--output", "FILE.html", "The page.", default="report.html", show_default=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import os
 import re
@@ -17,10 +18,13 @@ import pytest
 from click.testing import Result
 
 import mdsd
+from mdsd.decoding.verification import PATH_VERIFICATIONS
+from mdsd.drafts.registry import draft_names
 from mdsd.filters import FILTER_COLUMNS
 
 from .. import commands
 from ..commands import PACKAGES, assert_refused
+from ..own_kinds import HubPairDraft
 from ..verifiers import NAMES
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -273,7 +277,7 @@ def test_pictures_of_other_kinds_are_the_same_twice(small, command, ending, star
     assert one.startswith(start)
     assert one == two
     if ending == ".svg":  # its words are paths, each under a comment
-        assert b"<!-- data.npz, seed 5 -->" in one
+        assert b"<!-- data.npz, 2 positions, seed 5 -->" in one
 
 
 def test_json_file_is_what_is_printed(small):
@@ -333,21 +337,51 @@ def test_options_given_twice_add_up(small):
 # --- the table -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize(
-    "command",
-    [
-        "compare --positions 2",
-        "compare --positions 2 --temperature 0 --draft-model ngram",
-        "bound --positions 2 --temperature 1,0.5",
-        "verifiers",
-    ],
-)
-def test_tables_fit_the_terminal(monkeypatch, command, columns):
+TABLES = [
+    "compare --positions 2",
+    "compare --positions 2 --temperature 0 --draft-model ngram",
+    "bound --positions 2 --temperature 1,0.5",
+    "study data.npz --num-drafts 2 --workers 1",
+    "interval log.jsonl --num-drafts 2",
+    "simulate --runs 10 --horizon 3",
+    "plan-tree --acceptance 0.6,0.2,0.1",
+    "plan-tree --acceptance 0.95 --budget 30",
+    "decode --max-new-tokens 4",
+    "decode --compare --max-new-tokens 2 --seeds 1 --verifier optimal --draft greedy",
+    "verifiers",
+]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+@pytest.mark.parametrize("command", TABLES)
+def test_tables_fit_the_terminal(small, monkeypatch, command, columns):
+    entry = {"target": {" a": -0.6, "b": -1.5}, "draft": {" a": -0.4, "b": -2.5}}
+    Path("log.jsonl").write_text(f"{json.dumps(entry)}\n{json.dumps(entry)}\n")
     monkeypatch.setenv("COLUMNS", str(columns))
-    lines = call(f"mdsd {command}").stdout.splitlines()
+    lines = commands.printed(call(f"mdsd {command}")).splitlines()
     assert len(lines) > 5
     assert max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+@pytest.mark.parametrize("command", ["compare", "bound", "study --workers 1"])
+def test_narrow_tables_say_what_wide_ones_do(small, monkeypatch, command, columns):
+    def words() -> list[str]:
+        return re.findall(r"\d\.\d{2,}|\d+\.\d%", call(f"mdsd {line}").stdout)
+
+    line = command.replace(" ", " data.npz ", 1) if " " in command else f"{command} data.npz"
+    wide = words()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert words() == wide
+    assert len(wide) > 20
+
+
+def test_output_in_a_pipe_has_80_columns_whatever_the_terminal(small, monkeypatch):
+    wide = call("mdsd compare data.npz").stdout
+    monkeypatch.delenv("COLUMNS")
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((200, 50)))
+    assert call("mdsd compare data.npz").stdout == wide
+    assert max(map(len, call("mdsd verifiers").stdout.splitlines())) == 80
 
 
 def test_no_number_is_cut_off():
@@ -386,9 +420,48 @@ def test_markup_in_a_name_is_shown_as_it_is():
     assert "data.npz, [red]x, temperature 1, seed 0" in call("mdsd bound data.npz").stdout
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_verifiers_are_listed(name):
-    assert re.search(rf"^ ?{name} ", call("mdsd verifiers").stdout, re.MULTILINE)
+LISTED = [*NAMES, "block", "layers", "traversal", *draft_names(), "hybrid:num_top"]
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_verifiers_and_drafts_are_listed(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = call("mdsd verifiers").stdout.splitlines()
+    first = {line.split()[0] for line in lines if line}
+    assert set(LISTED) - {"hybrid"} <= first
+
+
+def test_lists_as_json_say_what_each_takes():
+    report = json.loads(commands.printed(call("mdsd verifiers --json")))
+    assert list(report) == ["version", "verifiers", "drafts"]
+    verifiers = {each["name"]: each for each in report["verifiers"]}
+    assert list(verifiers) == [*mdsd.verifier_names(), *PATH_VERIFICATIONS]
+    assert {name for name, each in verifiers.items() if each["verifies"] == "paths"} == {
+        "block",
+        "layers",
+        "traversal",
+    }
+    assert verifiers["traversal"]["drafts"] == verifiers["rrs"]["drafts"]
+    assert verifiers["layers"]["drafts"] == "every draft distribution"
+    assert all(each["what"].endswith(".") for each in [*verifiers.values(), *report["drafts"]])
+    drafts = {each["name"]: each["options"] for each in report["drafts"]}
+    assert list(drafts) == list(draft_names())
+    assert drafts["hybrid"] == ["num_top"]
+
+
+def test_verifiers_and_drafts_of_other_packages_are_listed(monkeypatch):
+    class OursVerifier(mdsd.NaiveVerifier):
+        """Accept as naive does."""
+
+    for module, own in (("verifiers", OursVerifier), ("drafts", HubPairDraft)):
+        path = f"mdsd.{module}.registry._registry"
+        known = importlib.import_module(f"mdsd.{module}.registry")._registry()
+        monkeypatch.setattr(path, lambda found={**known, "ours": own}: found)
+    report = json.loads(commands.printed(call("mdsd verifiers --json")))
+    for kind, name in (("verifiers", "ours"), ("drafts", "hub_pair")):
+        (found,) = (each for each in report[kind] if each["name"] == name)
+        assert found["package"] == "tests"
+    assert "(tests)" in call("mdsd verifiers").stdout
 
 
 # --- errors --------------------------------------------------------------------------------------

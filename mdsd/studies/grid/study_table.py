@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
 from mdsd.studies.study_rows import StudyRow
-from mdsd.studies.terminal import (
-    Columns,
-    as_points,
-    as_probability,
-    headed_groups,
-    notes,
-    sectioned,
-)
+from mdsd.studies.terminal import Columns, as_points, as_probability, averaged_report
 
 _LEGEND = (
     "Means over {}. Lost acceptance in points, together what is missing to 1: to the draft model "
@@ -33,8 +26,6 @@ def study_table(rows: Sequence[StudyRow], positions: int) -> RenderableType:
         Positions of the study; rows averaged over fewer are listed below the tables.
     """
     columns: Columns = {
-        "draft distribution": lambda row: row.draft,
-        "n": lambda row: str(row.num_drafts),
         "bound": lambda row: as_probability(row.bound),
         "verifier": lambda row: row.verifier,
         "acceptance": lambda row: as_probability(row.acceptance),
@@ -42,5 +33,4 @@ def study_table(rows: Sequence[StudyRow], positions: int) -> RenderableType:
         "constr.": lambda row: as_points(row.lost_to_construction),
         "verif.": lambda row: as_points(row.lost_to_verifier),
     }
-    tables = sectioned(headed_groups(rows), columns, shared=3)
-    return Group(*tables, *notes(rows, positions, _LEGEND))
+    return averaged_report(rows, positions, columns, 3, _LEGEND)
