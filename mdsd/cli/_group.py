@@ -13,6 +13,7 @@ import click
 
 from mdsd._arguments import one_line
 from mdsd._version import __version__
+from mdsd.cli._completion import use_own_bash
 from mdsd.errors import MdsdError
 
 
@@ -33,6 +34,7 @@ class _Commands(click.Group):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        use_own_bash()
         try:
             result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()  # a full disk is often found out about only here

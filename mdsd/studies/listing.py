@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from mdsd._version import __version__
+from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.verification import PATH_VERIFICATIONS
 from mdsd.drafts.registry import draft_types
 from mdsd.studies.fitting import Paragraph
-from mdsd.verifiers import get_verifier, verifier_names
+from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
 _LEAST_TABLE = 70
 """Columns below which entries are listed one under the other."""
@@ -72,11 +73,12 @@ class ListedDrafts:
 
 def listed_verifiers() -> tuple[ListedVerifier, ...]:
     """List the verifiers of a step and then those of paths, built-in ones first."""
-    steps = [(name, "a step", get_verifier(name)) for name in verifier_names()]
-    paths = [(name, "paths", kind()) for name, kind in PATH_VERIFICATIONS.items()]
+    found: list[tuple[str, str, Verifier | StepVerification]] = []
+    found += [(name, "a step", get_verifier(name)) for name in verifier_names()]
+    found += [(name, "paths", kind()) for name, kind in PATH_VERIFICATIONS.items()]
     return tuple(
         ListedVerifier(name, of, each.supported, _what(each), each.source, _package(type(each)))
-        for name, of, each in [*steps, *paths]
+        for name, of, each in found
     )
 
 
@@ -99,8 +101,8 @@ def _package(kind: type) -> str:
 
 def listing_json() -> str:
     """Write both lists as JSON."""
-    lists = {"verifiers": listed_verifiers(), "drafts": listed_drafts()}
-    found = {name: [asdict(each) for each in listed] for name, listed in lists.items()}
+    lists: dict[str, Sequence[Any]] = {"verifiers": listed_verifiers(), "drafts": listed_drafts()}
+    found = {name: list(map(vars, listed)) for name, listed in lists.items()}
     return json.dumps({"version": __version__, **found}, indent=2)
 
 
