@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mdsd.studies.planning.acceptance import MeasuringSettings, RankAcceptance
     from mdsd.studies.planning.search import SearchedTree
     from mdsd.studies.planning.trees import PlanLimits, PlannedTree
-    from mdsd.studies.study_settings import StudySettings
+    from mdsd.studies.study_rows import BoundRow, CompareRow
 
 
 @main.command()
@@ -50,10 +50,10 @@ def compare(**given: Any) -> None:
     """
     from mdsd.studies.means import compare_rows
     from mdsd.studies.plots import compare_figure
-    from mdsd.studies.study_settings import compare_settings
+    from mdsd.studies.study_rows import CompareRow
     from mdsd.studies.terminal import compare_report
 
-    _study(compare_settings, compare_rows, compare_figure, compare_report, **given)
+    _study(CompareRow, compare_rows, compare_figure, compare_report, **given)
 
 
 @main.command()
@@ -65,10 +65,10 @@ def bound(**given: Any) -> None:
     """
     from mdsd.studies.means import bound_rows
     from mdsd.studies.plots import bound_figure
-    from mdsd.studies.study_settings import bound_settings
+    from mdsd.studies.study_rows import BoundRow
     from mdsd.studies.terminal import bound_report
 
-    _study(bound_settings, bound_rows, bound_figure, bound_report, **given)
+    _study(BoundRow, bound_rows, bound_figure, bound_report, **given)
 
 
 @main.command()
@@ -95,11 +95,12 @@ def study(
     from mdsd.studies.grid.runs import run_study, study_folder
     from mdsd.studies.grid.study_table import study_table
     from mdsd.studies.output import check_dpi, picture, picture_place, write_files
-    from mdsd.studies.study_settings import grid_settings
+    from mdsd.studies.study_rows import StudyRow
+    from mdsd.studies.study_settings import study_settings
 
     check_dpi(dpi)
     source = open_source(data)
-    settings = grid_settings(source, **renamed(given, plural=_LISTS))
+    settings = study_settings(source, StudyRow, **renamed(given, plural=_LISTS))
     with picture_place(plot, None) as pictures, study_folder(output) as folder:
         with progress_bar("cells and blocks") as progress:
             found = run_study(source, settings, folder, workers, scheduler, progress)
@@ -366,7 +367,7 @@ _LISTS = ("draft", "draft_model", "verifier", "temperature")
 
 
 def _study(
-    check: Callable[..., StudySettings],
+    kind: type[BoundRow] | type[CompareRow],
     average: Callable[[Cell, CellValues, Mapping[str, Any]], list[Any]],
     draw_rows: Callable[[Any], Figure],
     lay_out: Callable[[Any, int], RenderableType],
@@ -381,11 +382,12 @@ def _study(
     """Check everything, compute, write the files, and only then print."""
     from mdsd.datasets import open_source
     from mdsd.studies.means import all_rows
+    from mdsd.studies.study_settings import study_settings
 
     check_output(output)
     with drawing(plot, f"{click.get_current_context().info_name}.png", dpi) as draw:
         source = open_source(data)
-        settings = check(source, **renamed(given, plural=_LISTS))
+        settings = study_settings(source, kind, **renamed(given, plural=_LISTS))
         described = {"data": data, **settings.describe()}
         with progress_bar("positions") as progress:
             rows = all_rows(average, source, settings, progress)

@@ -11,7 +11,7 @@ from mdsd.filters import CUT_COLUMNS, CutOptions, check_filter_names
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.means import all_rows, bound_rows
 from mdsd.studies.study_rows import BoundRow
-from mdsd.studies.study_settings import bound_settings, open_dataset
+from mdsd.studies.study_settings import open_dataset, study_settings
 
 
 def bound(
@@ -63,8 +63,9 @@ def bound(
     check_progress(progress)
     check_filter_names(filters, CUT_COLUMNS)
     source = open_dataset(dataset)
-    settings = bound_settings(
+    settings = study_settings(
         source,
+        BoundRow,
         num_drafts=num_drafts,
         drafts=drafts,
         draft_models=draft_models,

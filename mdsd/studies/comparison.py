@@ -11,7 +11,7 @@ from mdsd.filters import CUT_COLUMNS, CutOptions, check_filter_names
 from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.means import all_rows, compare_rows
 from mdsd.studies.study_rows import CompareRow
-from mdsd.studies.study_settings import compare_settings, open_dataset
+from mdsd.studies.study_settings import open_dataset, study_settings
 from mdsd.verifiers import Verifier
 
 
@@ -78,8 +78,9 @@ def compare(
     check_progress(progress)
     check_filter_names(filters, CUT_COLUMNS)
     source = open_dataset(dataset)
-    settings = compare_settings(
+    settings = study_settings(
         source,
+        CompareRow,
         num_drafts=num_drafts,
         drafts=drafts,
         draft_models=draft_models,

@@ -21,11 +21,12 @@ from mdsd.drafts import Draft, WithoutReplacement, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
 from mdsd.studies.cases import Case, Progress, Steps
+from mdsd.studies.study_rows import CompareRow
 from mdsd.studies.study_settings import (
     SEARCH_TOLERANCE,
     StudySettings,
-    compare_settings,
     search_tolerance,
+    study_settings,
 )
 from mdsd.studies.values import FilteredBlock, study_blocks
 from mdsd.verifiers import NaiveVerifier, RRSVerifier, Verifier, get_verifier, verifier_names
@@ -312,8 +313,9 @@ def measuring_settings(
         )
     step_verification(verifier).check(kind.example(n, n + 1) for n in range(1, most + 1))
     chosen: dict[str, Any] = dict(filters)
-    study = compare_settings(
+    study = study_settings(
         source,
+        CompareRow,
         num_drafts=(1,),
         drafts=(kind,),
         draft_models=None if draft_model is None else (draft_model,),
