@@ -207,8 +207,9 @@ def study_settings(
     if rows is StudyRow:
         yardsticks = tuple(kind for kind in default_kinds() if not kind.one_model_each)
     else:
-        described |= {name: described[name][0] for name in CUT_COLUMNS}
-        described["search_tolerance"] = search_tolerance(source.read(0, 1).vocab_size)
+        alone: dict[str, Any] = {name: described[name][0] for name in CUT_COLUMNS}
+        alone["search_tolerance"] = search_tolerance(source.read(0, 1).vocab_size)
+        described |= alone
     check_whole("seed", seed, 0, math.inf)
     asked = read_cases(source.draft_models, source.num_positions, filters, **options)
     cases = [(case, _supporting(case, chosen)) for case in asked.cases]
