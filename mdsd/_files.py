@@ -103,8 +103,8 @@ def check_folder_name(name: str, path: Path, expected: str = "a folder") -> None
       ...
     mdsd.errors.InvalidArgumentError: output is results.csv, the name of a file; expected a folder
     """
-    known = path.suffix.lower() in _OWN_ENDINGS or MimeTypes().guess_type(path.name)[0] is not None
-    if known and not path.is_dir():
+    known = path.suffix.lower() in _OWN_ENDINGS or any(MimeTypes().guess_type(path.name))
+    if known and not path.exists():
         raise InvalidArgumentError(
             f"{name} is {path_name(path)}, the name of a file; expected {expected}"
         )

@@ -84,7 +84,8 @@ class FittedTable:
 
     def _widths(self) -> list[int]:
         heads = [Text(name) for name in self._names]
-        return [max(map(Text.__len__, column)) for column in zip(heads, *self._lines, strict=True)]
+        columns = zip(heads, *self._lines, strict=True)
+        return [max(cell.cell_len for cell in column) for column in columns]
 
     def _sections(self) -> Iterator[tuple[list[Text], list[list[Text]]]]:
         for shared, lines in groupby(self._lines, key=lambda line: line[: self._shared]):

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from mdsd._arguments import shown
-from mdsd._files import check_folder_name, os_errors, path_name
+from mdsd._files import os_errors, path_name
 from mdsd.datasets.captures.header import CaptureHeader, header_from_json
 from mdsd.datasets.captures.shards import Shard, open_shard
 from mdsd.errors import InvalidArgumentError
@@ -45,9 +45,8 @@ def check_folder(folder: Path) -> list[Path]:
     Raises
     ------
     InvalidArgumentError
-        If there is something else in its place, or in it, or a new one had the name of a file.
+        If there is something else in its place, or in it.
     """
-    check_folder_name("folder", folder)
     with os_errors(folder, "cannot be a folder: ") as where:
         if folder.exists() and not folder.is_dir():
             raise InvalidArgumentError(f"{where}: cannot be a folder: there is a file of that name")
