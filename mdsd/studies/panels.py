@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mdsd.studies.fitting import NO_BREAK
 from mdsd.studies.study_rows import CompareRow, StudyRow
 from mdsd.verifiers import verifier_names
 
@@ -32,6 +33,7 @@ STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "font.size":
 PANEL_WIDTH, PANEL_HEIGHT, _MOST_COLUMNS = 3.4, 2.7, 3
 _LEGEND_WIDTH = 1.4
 _LABEL_WIDTH = 18
+_SHORT_NAME = 48
 LETTERS_PER_INCH = 12.5
 """Of titles: what fits with a font of 9 points."""
 
@@ -212,3 +214,46 @@ def legend(
         handles = [entries[label] for label in drawn]
         words = [fill(label, letters) for label in drawn]
         figure.legend(handles, words, frameon=False, **{"loc": "outside right upper", **place})
+
+
+def write_title(figure: Figure, what: str, parts: Sequence[str], margin: float = 0.2) -> None:
+    """Write the title of a figure, its lines of about the same length.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        It grows by the lines that the title takes more than two.
+    what : str
+        What is shown.
+    parts : sequence of str
+        Of what: lines end between them, unless one is long.
+    margin : float, default 0.2
+        Inches on either side that stay free.
+    """
+    width, height = figure.get_size_inches()
+    wide = int((width - 2.0 * margin) * LETTERS_PER_INCH)
+    whole = ", ".join(p if len(p) > 2 * wide // 3 else p.replace(" ", NO_BREAK) for p in parts)
+    lines = _even_lines(whole, wide)
+    figure.suptitle("\n".join([what, *lines]).replace(NO_BREAK, " "), fontsize=9)
+    figure.set_size_inches(width, height + 0.16 * max(0, len(lines) - 1))
+
+
+def _even_lines(text: str, most: int) -> list[str]:
+    """Wrap a text to the fewest lines there can be, and these to the least width."""
+    fewest = len(wrap(text, most, break_on_hyphens=False))
+    tried = (wrap(text, letters, break_on_hyphens=False) for letters in range(1, most + 1))
+    return next(lines for lines in tried if len(lines) == fewest)
+
+
+def shortened(name: str) -> str:
+    """Cut the middle out of a long name.
+
+    Examples
+    --------
+    >>> shortened("small"), len(shortened("large" * 20))
+    ('small', 48)
+    """
+    if len(name) <= _SHORT_NAME:
+        return name
+    half = _SHORT_NAME // 2
+    return f"{name[: half - 1]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}"

@@ -18,8 +18,10 @@ from mdsd.studies.panels import (
     legend,
     say_nothing,
     shades,
+    shortened,
     stable_names,
     uneven_grid,
+    write_title,
 )
 from mdsd.studies.study_rows import BoundRow, CompareRow
 from mdsd.studies.terminal import counted, models_name, titled_groups
@@ -32,6 +34,10 @@ AnyRow = TypeVar("AnyRow", CompareRow, BoundRow)
 
 _LINE_HEIGHT = 3.2
 _LETTERS_OF_A_LINE = 34
+_LEAST_WIDTH, _TITLE_MARGIN = 2.9, 1.3
+"""Inches of all panels of a line, and on either side of a title, the legend on one of them."""
+
+_WIDEST_BOX = 0.25
 
 
 def compare_figure(rows: Sequence[CompareRow]) -> Figure:
@@ -56,6 +62,8 @@ def compare_figure(rows: Sequence[CompareRow]) -> Figure:
         max(min(0.75 + 0.55 * len(each), PANEL_WIDTH), len(draft) / LETTERS_PER_INCH + 0.2)
         for draft, each in counts.items()
     ]
+    stretch = max(1.0, _LEAST_WIDTH / sum(widths))
+    widths = [stretch * width for width in widths]
     names = stable_names(row.verifier for row in rows)
     lines = _lines(known)
     with mpl.rc_context(STYLE):
@@ -162,16 +170,15 @@ def _panel_title(panel: Sequence[CompareRow], rows: Sequence[CompareRow], width:
 def _set_title(figure: Figure, what: str, rows: Sequence[AnyRow]) -> None:
     """Say what is drawn, and of what; panels name models and filters."""
     positions = counted(max(row.positions for row in rows), "position")
-    of = f"{rows[0].data}, {positions}, seed {rows[0].seed}"
-    wide = int((figure.get_size_inches()[0] - 2.6) * LETTERS_PER_INCH)
-    figure.suptitle(f"{what}\n{fill(of, max(wide, 24))}", fontsize=9)
+    of = [shortened(rows[0].data), positions, f"seed {rows[0].seed}"]
+    write_title(figure, what, of, _TITLE_MARGIN)
 
 
 def _draw_boxes(axis: Axes, rows: Sequence[BoundRow], counts: Sequence[int]) -> None:
     axis.grid(axis="y", color="0.9")
     axis.set_axisbelow(True)
     drafts = _by_draft(rows)
-    width = 0.8 / len(counts)
+    width = min(0.8 / len(counts), _WIDEST_BOX)
     look: dict[str, Any] = {
         "widths": 0.8 * width,
         "whis": (10, 90),

@@ -447,6 +447,20 @@ def test_a_figure_has_a_line_for_each_temperature(smollm2, draw):
         assert [word for word in words if word not in lines[line]] == []
 
 
+@pytest.mark.parametrize("name", ["small", "x" * 70])
+def test_titles_stand_above_narrow_panels_and_beside_the_legend(tmp_path, name):
+    np.savez(tmp_path / f"{name}.npz", target_probs=P, draft_probs=Q)
+    data = datasets.read_npz(tmp_path / f"{name}.npz")
+    figure = compare_figure(studies.compare(data, drafts=["greedy"], num_drafts=[2]))
+    figure.draw_without_rendering()
+    (title,) = (text for text in figure.texts if text.get_text() == figure.get_suptitle())
+    above = title.get_window_extent()
+    (axis,), (legend,) = figure.axes, figure.legends
+    assert above.y0 >= axis.title.get_window_extent().y1
+    assert above.x1 <= legend.get_window_extent().x0
+    assert "seed 0" in title.get_text()
+
+
 def test_bound_figure_shows_quartiles_of_the_positions(make):
     target = [[0.9, 0.1], [0.6, 0.4], [0.5, 0.5], [0.3, 0.7], [0.2, 0.8]]
     data = make(target_probs=target, draft_probs=[[0.5, 0.5]] * 5)

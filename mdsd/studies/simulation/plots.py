@@ -57,6 +57,8 @@ def simulation_figures(found: Simulation, settings: SimulationSettings) -> Mappi
 
 
 def _rejections_figure(rows: Sequence[RejectionsRow], settings: SimulationSettings) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     figure, (axis, below) = _panels(
         "Rejections of speculative decoding", settings, (2, 1), (5.6, 5.4), [3.0, 1.0]
     )
@@ -77,6 +79,7 @@ def _rejections_figure(rows: Sequence[RejectionsRow], settings: SimulationSettin
         below.errorbar([x + shift for x in xs], differences, **look)
     for either in (axis, below):
         either.set_xlim(0.0, 1.05 * settings.horizon)
+        either.xaxis.set_major_locator(MaxNLocator(10, integer=True))
     axis.tick_params(labelbottom=False)
     axis.set_ylabel("rejections up to T")
     axis.set_ylim(bottom=0.0)

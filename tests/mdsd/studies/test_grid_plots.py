@@ -14,6 +14,7 @@ from mdsd.studies.grid import Study
 from mdsd.studies.grid.plots import MOST_MODELS, study_figures, study_pictures
 from mdsd.studies.grid.plots.slices import FILTERS, TEMPERATURE, model_groups, pinned
 from mdsd.studies.output import picture
+from mdsd.studies.panels import write_title
 
 from .grids import HOSTILE, NOTHING, made_row, made_study, random_data, run_small
 
@@ -412,6 +413,20 @@ def test_pictures_are_the_same_bytes_every_time(tmp_path):
             {file: picture(".png", figure) for file, figure in study_figures(study).items()}
         )
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("width", [3.0, 4.5, 6.0, 12.0])
+def test_lines_of_a_title_are_few_and_even_and_end_between_its_parts(width):
+    parts = ["smollm2", "draft model drop2", "temperature 1", "no filter", "20 positions", "seed 0"]
+    figure = Figure(figsize=(width, 3.0))
+    write_title(figure, "Acceptance", parts)
+    first, *lines = figure.get_suptitle().splitlines()
+    assert (first, " ".join(lines)) == ("Acceptance", ", ".join(parts))
+    assert figure.get_size_inches()[1] == pytest.approx(3.0 + 0.16 * (len(lines) - 1))
+    assert (len(lines) == 1) == (width == 12.0)
+    lengths = [len(line) for line in lines]
+    assert max(lengths) - min(lengths) <= max(map(len, parts)) + 2
+    assert [line for line in lines if line.rstrip(",").split(", ")[0] not in parts] == []
 
 
 def test_nothing_drawn_overlaps_in_narrow_figures_with_long_titles(tmp_path):
