@@ -76,7 +76,7 @@ def os_errors(path: Path, problem: str = "") -> Iterator[str]:
     try:
         yield name
     except OSError as error:
-        raise InvalidArgumentError(f"{name}: {problem}{error.strerror}") from None
+        raise InvalidArgumentError(f"{name}: {problem}{os_reason(path, error)}") from None
 
 
 def check_folder_name(name: str, path: Path, expected: str = "a folder") -> None:
@@ -103,20 +103,22 @@ def check_folder_name(name: str, path: Path, expected: str = "a folder") -> None
       ...
     mdsd.errors.InvalidArgumentError: output is results.csv, the name of a file; expected a folder
     """
-    known = path.suffix.lower() in _OWN_ENDINGS or any(MimeTypes().guess_type(path.name))
-    if known and not path.exists():
-        raise InvalidArgumentError(
-            f"{name} is {path_name(path)}, the name of a file; expected {expected}"
-        )
+    for new in (folder for folder in (path, *path.parents) if not os.path.lexists(folder)):
+        if new.suffix.lower() in _OWN_ENDINGS or any(MimeTypes().guess_type(new.name)):
+            of = "" if new == path else f"{path_name(new)} has "
+            raise InvalidArgumentError(
+                f"{name} is {path_name(path)}, {of}the name of a file; expected {expected}"
+            )
 
 
-def missing_folder(path: Path, error: OSError) -> str:
-    """Say why a file cannot be made: where a folder above it is missing, which one."""
-    for folder in (*path.parents[::-1], *destination(path).parents[::-1]):
-        if not folder.exists():
-            return f"there is no folder {path_name(folder)}"
-        if not folder.is_dir():
-            return f"{path_name(folder)} is no folder"
+def os_reason(path: Path, error: OSError) -> str:
+    """Say why a file cannot be read or made: where a folder above it is missing, which one."""
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        for folder in (*path.parents[::-1], *destination(path).parents[::-1]):
+            if not folder.exists():
+                return f"there is no folder {path_name(folder)}"
+            if not folder.is_dir():
+                return f"{path_name(folder)} is no folder"
     return error.strerror or one_line(error)
 
 
@@ -159,7 +161,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     except FileExistsError:
         raise InvalidArgumentError(f"{path_name(path)}: is there already") from None
     except OSError as error:
-        reason = error.strerror or one_line(error)
+        reason = os_reason(path, error)
         raise InvalidArgumentError(f"{path_name(path)}: cannot be written: {reason}") from None
     finally:
         with suppress(OSError):

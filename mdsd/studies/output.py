@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mdsd._arguments import check_whole
-from mdsd._files import check_folder_name, destination, missing_folder, temporary_path
+from mdsd._files import check_folder_name, destination, os_reason, temporary_path
 from mdsd._version import __version__
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.study_rows import Row, columns, record
@@ -147,7 +147,7 @@ def check_writable(path: Path, endings: Iterable[str]) -> None:
         temporary.open("xb").close()
         temporary.unlink()
     except OSError as error:
-        reason = missing_folder(path, error)
+        reason = os_reason(path, error)
         raise InvalidArgumentError(f"{path}: cannot be written: {reason}") from None
 
 
@@ -222,7 +222,9 @@ def writable_folder(path: Path | None, names: Iterable[str]) -> Iterator[None]:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidArgumentError(f"{path}: cannot be a folder: {error.strerror}") from None
+            raise InvalidArgumentError(
+                f"{path}: cannot be a folder: {os_reason(path, error)}"
+            ) from None
         for name in names:
             check_writable(path / name, [Path(name).suffix])
         yield
@@ -253,7 +255,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
         for temporary, path in waiting.items():
             temporary.replace(destination(path))
     except OSError as error:
-        raise InvalidArgumentError(f"{path}: cannot be written: {error.strerror}") from None
+        raise InvalidArgumentError(f"{path}: cannot be written: {os_reason(path, error)}") from None
     finally:
         for temporary in waiting:
             with suppress(OSError):

@@ -548,6 +548,12 @@ def test_a_study_draws_into_a_folder(small, folder):
         ("report data.npz", "--output gone/b/x.html", ["there is no folder gone"]),
         ("interval data.npz", "--output gone/x.csv", ["there is no folder gone"]),
         ("bound data.npz", "--output data.npz/x.csv", ["data.npz is no folder"]),
+        ("study", "--output x.csv/new", ["output is x.csv/new, x.csv has the name of a file"]),
+        ("bound gone/x.npz", "", ["gone/x.npz: there is no folder gone"]),
+        ("interval gone/x.jsonl", "", ["gone/x.jsonl: there is no folder gone"]),
+        ("report gone/study", "", ["gone/study", "there is no folder gone"]),
+        ("plan-tree", "--acceptance gone/x.csv", ["gone/x.csv", "there is no folder gone"]),
+        ("capture new", "--prompts gone/x.txt", ["gone/x.txt", "there is no folder gone"]),
     ],
 )
 def test_names_that_cannot_be_meant_are_refused_before_any_work(

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd._arguments import check_name, check_whole, shown
+from mdsd._files import os_errors
 from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
 from mdsd.datasets import Source
@@ -129,9 +130,8 @@ def given_acceptance(text: str) -> RankAcceptance:
         values: Any = [_number(part, "acceptance") for part in text.split(",")]
         return RankAcceptance(np.array(values), None, "given")
     try:
-        content = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidArgumentError(f"{path}: cannot be read: {error.strerror}") from None
+        with os_errors(path, "cannot be read: "):
+            content = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidArgumentError(f"{path}: cannot be read: it is no text in UTF-8") from None
     values = read(content, path)

@@ -79,7 +79,7 @@ def _rejections_figure(rows: Sequence[RejectionsRow], settings: SimulationSettin
         below.errorbar([x + shift for x in xs], differences, **look)
     for either in (axis, below):
         either.set_xlim(0.0, 1.05 * settings.horizon)
-        either.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+        either.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
     axis.tick_params(labelbottom=False)
     axis.set_ylabel("rejections up to T")
     axis.set_ylim(bottom=0.0)
