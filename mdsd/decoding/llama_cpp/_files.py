@@ -9,7 +9,6 @@ from pathlib import Path
 from mdsd._files import os_errors, path_name
 from mdsd.errors import InvalidArgumentError
 
-SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
 _PART = re.compile(r"(.*-)(\d{5})(-of-)(\d{5})(\.gguf)", re.DOTALL)
 _CHUNK = 2**22
@@ -61,14 +60,3 @@ def content_digest(path: Path) -> str:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
     return digest.hexdigest()
-
-
-def model_name(path: Path) -> str:
-    """Name a model by its file.
-
-    Examples
-    --------
-    >>> model_name(Path("models/small.Q4_1.gguf"))
-    'small.Q4_1'
-    """
-    return path_name(Path(path.name.removesuffix(SUFFIX)))

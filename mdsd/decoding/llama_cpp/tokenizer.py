@@ -91,6 +91,25 @@ class GGUFTokenizer:
             found.setdefault((text or b"").decode(errors="replace"), token)
         return found
 
+    def get_pieces(self) -> dict[tuple[bytes, int, int], int]:
+        """Give token ids by what tells tokens apart, in files of any kind.
+
+        Returns
+        -------
+        dict of tuple to int
+            The text that a token stands for, whether that is the name of a control token, and how
+            many others before it stand for the same; those of single bytes come last.
+        """
+        byte = self._loaded.library.LLAMA_TOKEN_ATTR_BYTE
+        order = sorted(range(self.vocab_size), key=lambda t: bool(self._attributes[t] & byte))
+        counts: dict[tuple[bytes, int], int] = {}
+        found = {}
+        for token in order:
+            key = self.pieces[token], int(self._is_hidden[token])
+            counts[key] = number = counts.get(key, -1) + 1
+            found[*key, number] = token
+        return found
+
     @cached_property
     def pieces(self) -> list[bytes]:
         return [self._piece(token) for token in range(self.vocab_size)]
@@ -104,11 +123,6 @@ class GGUFTokenizer:
         library = self._loaded.library
         hidden = library.LLAMA_TOKEN_ATTR_CONTROL | library.LLAMA_TOKEN_ATTR_UNKNOWN
         return [bool(found & hidden) for found in self._attributes]
-
-    @cached_property
-    def keys(self) -> list[tuple[bytes, bool]]:
-        """The pieces, and whether they are names of control tokens: what tells tokens apart."""
-        return list(zip(self.pieces, self._is_hidden, strict=True))
 
     @cached_property
     def eos_token_ids(self) -> tuple[int, ...]:
