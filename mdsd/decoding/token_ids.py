@@ -41,8 +41,8 @@ def read_sequence(name: str, values: ArrayLike, vocab_size: int, *, least: int =
     return [int(token) for token in ids]
 
 
-def shared_start(prefixes: Sequence[Sequence[int]]) -> list[int]:
-    """Give what all prefixes begin with, short of the last token of any.
+def shared_start(prefixes: Sequence[list[int]]) -> list[int]:
+    """Give what all prefixes, one at least, begin with, short of the last token of any.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def shared_start(prefixes: Sequence[Sequence[int]]) -> list[int]:
     # What the first and the last in order have in common, all have.
     first, last = min(prefixes), max(prefixes)
     most = min(map(len, prefixes)) - 1
-    return list(first[: min(most, common_length(first, last))])
+    return first[: min(most, common_length(first, last))]
 
 
 def common_length(first: Sequence[int], second: Sequence[int]) -> int:

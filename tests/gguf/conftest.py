@@ -7,18 +7,13 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("llama_cpp")
-pytest.importorskip("gguf")
-
-import llama_cpp
-
 from mdsd.decoding.llama_cpp import GGUFModel
-
-from .files import FEW, write_model
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
+    from .files import FEW, write_model
+
     place = tmp_path_factory.mktemp("gguf")
     write_model(place / "target.gguf", 0)
     write_model(place / "draft.gguf", 1, layers=1)
@@ -59,6 +54,7 @@ def load(request):
 @pytest.fixture
 def plain(request):
     """Read texts with the class of llama-cpp-python, from their beginning, one after the other."""
+    import llama_cpp
 
     def loaded(path, num_threads=1):
         llama = llama_cpp.Llama(

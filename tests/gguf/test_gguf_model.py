@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import pickle
 import weakref
 from pathlib import Path
 
-import llama_cpp
 import numpy as np
 import pytest
 
 from mdsd.decoding import MappedModel, NGramModel, generate
 from mdsd.decoding.llama_cpp import GGUFModel
+from mdsd.decoding.vocabulary import over_vocabulary
 from mdsd.errors import InvalidArgumentError, InvalidTokenError, MdsdError, UnsupportedError
+
+llama_cpp = pytest.importorskip("llama_cpp")
+pytest.importorskip("gguf")
 
 TOLERANCE = 1e-4
 """Of float32 weights: products of one token and of several are summed in another order."""
@@ -33,9 +37,7 @@ def a_tree(rng, prompt, vocab_size, size):
     return paths
 
 
-def test_a_tree_is_one_call_and_has_the_logits_of_plain_evaluation(
-    files, load, plain, monkeypatch
-):
+def test_a_tree_is_one_call_and_has_the_logits_of_plain_evaluation(files, load, plain, monkeypatch):
     model, read = load(files / "target.gguf"), plain(files / "target.gguf")
     prompt = model.tokenizer.encode("w1 w2 w3")
     tree = a_tree(np.random.default_rng(0), prompt, model.vocab_size, 60)
@@ -126,7 +128,7 @@ def greedy(read, text, count):
     return found
 
 
-@pytest.mark.parametrize("draft", ["draft", "other", "short"])
+@pytest.mark.parametrize("draft", ["draft", "other"])
 def test_greedy_output_is_the_targets(files, load, plain, draft):
     target = load(files / "target.gguf")
     prompt = target.tokenizer.encode("w1 w2")
@@ -136,20 +138,29 @@ def test_greedy_output_is_the_targets(files, load, plain, draft):
     assert found.token_ids.tolist() == expected
 
 
-@pytest.mark.parametrize("num_threads", [1, 2])
-def test_logits_of_smollm2_depend_on_the_text_alone(smollm2, load, plain, num_threads):
-    """To the last bit: at once, in trees, level by level, after rejections."""
-    model = load(smollm2, num_threads=num_threads)
-    read = plain(smollm2, num_threads)
-    text = model.tokenizer.encode(TEXT * 3)
+def test_logits_of_smollm2_depend_on_the_text_alone(smollm2, load, plain):
+    """To the last bit: at once, in trees, one by one, after rejections."""
+    model, read = load(smollm2), plain(smollm2)
+    text = model.tokenizer.encode(TEXT * 4)
+    assert len(text) > 64
     base = read(text)
     assert (model.logits([text[: k + 1] for k in range(len(text))]) == base).all()
     tree = a_tree(np.random.default_rng(0), text, model.vocab_size, 8)
     found = model.logits(tree)
-    for path, row in zip(tree, found, strict=True):
+    for path, row in list(zip(tree, found, strict=True))[::3]:
         assert (row == read(path)[-1]).all()
     for path, row in zip(tree, found, strict=True):
         assert (row == model.logits([path])[0]).all()
+
+
+def test_several_threads_sum_as_one_does(files, load, plain):
+    """Of long texts the attention of one token would be split among them."""
+    model, read = load(files / "target.gguf", num_threads=2), plain(files / "target.gguf")
+    text = np.random.default_rng(2).integers(model.vocab_size, size=640).tolist()
+    expected = read(text)
+    model.logits([text[:600]])
+    for stop in (601, 602, 610, 640):
+        assert_same(model.logits([text[:stop]]), expected[stop - 1 : stop])
 
 
 def test_greedy_output_of_smollm2_is_llama_cpps(smollm2, load, plain):
@@ -184,17 +195,13 @@ def test_draft_models_are_mapped_by_piece(files, smollm2, load):
     target, other = load(files / "target.gguf"), load(files / "other.gguf")
     pieces = other.tokenizer.get_pieces()
     known = target.tokenizer.get_pieces()
-    assert pieces[b" w1", 0, 0] != known[b" w1", 0, 0]
-    from mdsd.decoding.vocabulary import over_vocabulary
-
+    assert pieces[b" w11", 0, 0] != known[b" w11", 0, 0]
     same = load(files / "draft.gguf")
-    assert (
-        over_vocabulary(same, same.tokenizer, target.tokenizer, target.vocab_size) is same
-    )
+    assert over_vocabulary(same, same.tokenizer, target.tokenizer, target.vocab_size) is same
     mapped = over_vocabulary(other, other.tokenizer, target.tokenizer, target.vocab_size)
     assert isinstance(mapped, MappedModel)
     ids = mapped._target_token_ids
-    assert ids[pieces[b" w1", 0, 0]] == known[b" w1", 0, 0]
+    assert ids[pieces[b" w11", 0, 0]] == known[b" w11", 0, 0]
     assert ids[pieces[b" x1", 0, 0]] == -1
     # Byte tokens of one kind of tokenizer are characters of another.
     large = load(smollm2).tokenizer.get_pieces()
@@ -237,7 +244,7 @@ def test_texts_that_are_refused(files, load, prefixes, words):
     before = model.logits([[1, 2]])
     with pytest.raises(InvalidTokenError, match=words):
         model.logits(prefixes)
-    assert (model.logits([[1, 2]]) == before).all()
+    assert_same(model.logits([[1, 2]]), before)
 
 
 @pytest.mark.parametrize(
@@ -291,8 +298,6 @@ def test_memory_is_freed(smollm2):
 
 def test_llama_cpp_is_silent_and_keeps_its_own_log(files, capfd):
     before = llama_cpp.llama_log_callback()
-    import ctypes
-
     data = ctypes.c_void_p()
     llama_cpp.llama_log_get(ctypes.byref(before), ctypes.byref(data))
     with GGUFModel(files / "target.gguf") as model:

@@ -14,7 +14,7 @@ from mdsd.decoding.llama_cpp._library import errors_kept, last_error
 from mdsd.errors import UnsupportedError
 
 NUM_SEQUENCES = 128
-"""Sequences of a cache: leaves of trees, of all levels of one step. Logits of as many are allotted."""
+"""Of a cache: leaves of trees, of all levels of one step. Logits of as many are allotted."""
 
 _SPARE = NUM_SEQUENCES
 """One more, of tokens that nobody asked about."""

@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from mdsd._files import os_errors, path_name
+from mdsd._files import os_errors
 from mdsd.errors import InvalidArgumentError
 
 _MAGIC = b"GGUF"
@@ -36,8 +36,8 @@ def parts(path: Path) -> list[Path]:
     --------
     >>> [part.name for part in parts(Path("a-00001-of-00002.gguf"))]
     ['a-00001-of-00002.gguf', 'a-00002-of-00002.gguf']
-    >>> parts(Path("a.gguf"))
-    [PosixPath('a.gguf')]
+    >>> [part.name for part in parts(Path("a.gguf"))]
+    ['a.gguf']
     """
     found = _PART.fullmatch(path.name)
     if found is None:

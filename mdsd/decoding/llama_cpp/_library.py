@@ -60,7 +60,7 @@ def errors_kept(library: Any) -> Iterator[list[str]]:
 
 
 def last_error(errors: list[str]) -> str:
-    """Give the reason among errors of llama.cpp, of which the first is the one behind the others.
+    r"""Give the reason among errors of llama.cpp, of which the first is the one behind the others.
 
     Examples
     --------

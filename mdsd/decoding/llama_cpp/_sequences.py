@@ -4,6 +4,11 @@ A cache of llama.cpp keeps tokens in cells, each at a position and in any number
 token sees the cells of its own sequence at earlier positions. A tree is read in one call by giving
 each of its leaves a sequence, and every node all sequences of the leaves below it. What the leaves
 have in common, and what was read before, they share without a copy.
+
+Cells are taken in order, the first that is free. What a token sees is summed in the order of the
+cells, so that its logits depend on its text alone only where that is the order of the text, too: no
+cell is left free between others. The text is in the first cells; of a path that is accepted, what
+follows it without a gap is kept, and the rest is read again with what comes next.
 """
 
 from __future__ import annotations
@@ -37,16 +42,16 @@ class Node:
         The token before; None for the last of the text.
     children : dict of int to Node
         By their tokens.
-    sequence : int
-        One that holds it, once it has been read.
+    sequence, cell : int
+        One that holds it, and where it is, once it has been read.
     """
 
-    __slots__ = ("children", "parent", "position", "sequence", "token_id")
+    __slots__ = ("cell", "children", "parent", "position", "sequence", "token_id")
 
     def __init__(self, token_id: int, position: int, parent: Node | None) -> None:
         self.token_id, self.position, self.parent = token_id, position, parent
         self.children: dict[int, Node] = {}
-        self.sequence = TEXT
+        self.sequence, self.cell = TEXT, -1
 
 
 class CachedTree:
@@ -64,7 +69,7 @@ class CachedTree:
     token_ids : list of int
         The text.
     num_cells : int
-        Most cells that are in use.
+        Cells that are in use: so many, from the first on.
     """
 
     def __init__(self, memory: Memory, num_sequences: int) -> None:
@@ -77,14 +82,15 @@ class CachedTree:
 
     @property
     def num_cells(self) -> int:
+        """Cells that are in use."""
         return len(self.token_ids) + self._num_nodes
 
-    def go_to(self, prefix: Sequence[int]) -> None:
+    def go_to(self, prefix: list[int]) -> None:
         """Make the text what has been read of a prefix, and keep the branches that go on from it.
 
         Parameters
         ----------
-        prefix : sequence of int
+        prefix : list of int
         """
         known = common_length(self.token_ids, prefix)
         if known < len(self.token_ids):
@@ -94,20 +100,26 @@ class CachedTree:
             return
         children, last = self._children, None
         for token in prefix[known:]:
-            if token not in children:
-                children = {}  # none of them goes on from the prefix
+            node = children.get(token)
+            if node is None or node.cell != len(self.token_ids):
+                children = {}  # none of them goes on from the prefix without a gap
                 break
-            last = children[token]
-            children = last.children
+            last, children = node, node.children
             self.token_ids.append(token)
         if last is not None:
             self._memory.copy(last.sequence, TEXT, known, len(self.token_ids))
-        if children is not self._children:
-            kept = list(_below(children))
-            self._release(self._used - {node.sequence for node in kept})
-            self._children, self._num_nodes = children, len(kept)
-            for child in children.values():
-                child.parent = None
+        if children is self._children:
+            return
+        kept = list(_below(children))
+        others = self._num_nodes - len(kept) - (len(self.token_ids) - known)
+        self._num_nodes = len(kept)
+        if others:  # whose cells would be free between
+            self.forget_branches()
+            return
+        self._release(self._used - {node.sequence for node in kept})
+        self._children = children
+        for child in children.values():
+            child.parent = None
 
     def forget_branches(self) -> None:
         """Keep nothing but the text."""
@@ -120,12 +132,12 @@ class CachedTree:
         self._used -= sequences
         self._free += sequences
 
-    def unread(self, prefixes: Sequence[Sequence[int]]) -> tuple[list[Node], list[Node]]:
+    def unread(self, prefixes: Sequence[list[int]]) -> tuple[list[Node], list[Node]]:
         """Find out what has to be read for the logits after some prefixes.
 
         Parameters
         ----------
-        prefixes : sequence of sequences of int
+        prefixes : sequence of lists of int
             At least one, each of one token at least. The text becomes what all of them begin with,
             as far as it has been read.
 
@@ -145,12 +157,13 @@ class CachedTree:
             end = self._follow(end, token, new)
         asked: dict[tuple[int, ...], Node] = {}
         # Shorter ones first, which others may go through.
-        for rest in sorted({tuple(prefix[len(common) :]) for prefix in prefixes}, key=len):
+        rests = dict.fromkeys(tuple(prefix[len(common) :]) for prefix in prefixes)
+        for rest in sorted(rests, key=len):
             node = end
             for token in rest[:-1]:
                 node = self._follow(node, token, new)
             asked[rest] = self._append(node, rest[-1], new)
-        return new, [asked[tuple(prefix[len(common) :])] for prefix in prefixes]
+        return _in_depth(new), [asked[tuple(prefix[len(common) :])] for prefix in prefixes]
 
     def _follow(self, parent: Node | None, token: int, new: list[Node]) -> Node:
         children = self._children if parent is None else parent.children
@@ -195,7 +208,9 @@ class CachedTree:
                 source = TEXT if parent is None else parent.sequence
                 for sequence in own:
                     self._memory.copy(source, sequence, 0, node.position)
-        self._num_nodes += len(new)
+        for node in new:
+            node.cell = self.num_cells
+            self._num_nodes += 1
         return [places[id(node)] for node in new]
 
     def extend(self, token_ids: Sequence[int]) -> None:
@@ -207,6 +222,18 @@ class CachedTree:
         """
         self.forget_branches()
         self.token_ids += token_ids
+
+
+def _in_depth(new: list[Node]) -> list[Node]:
+    """Order nodes by paths, the first children first: that is the path most often accepted."""
+    fresh = {id(node) for node in new}
+    waiting = [node for node in reversed(new) if id(node.parent) not in fresh]
+    found = []
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        waiting += reversed(node.children.values())
+    return found
 
 
 def _below(children: dict[int, Node]) -> Iterator[Node]:

@@ -190,12 +190,13 @@ class GGUFModel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pointers mean nothing in another process, which loads the file itself.
-        options = {
-            "num_threads": self.num_threads,
-            "batch_size": self.batch_size,
-            "num_gpu_layers": self._num_gpu_layers,
-        }
-        return partial(GGUFModel, **options), (self.path,)
+        load = partial(
+            GGUFModel,
+            num_threads=self.num_threads,
+            batch_size=self.batch_size,
+            num_gpu_layers=self._num_gpu_layers,
+        )
+        return load, (self.path,)
 
     @property
     def _context(self) -> Context:
@@ -243,7 +244,9 @@ class GGUFModel:
             places = tree.place(new)
         if places is None:
             middle = len(prefixes) // 2
-            return np.concatenate([self._logits(prefixes[:middle]), self._logits(prefixes[middle:])])
+            return np.concatenate(
+                [self._logits(prefixes[:middle]), self._logits(prefixes[middle:])]
+            )
         ends = {id(node) for node in asked}
         wanted = np.array([id(node) in ends for node in new])
         rows = self._read(

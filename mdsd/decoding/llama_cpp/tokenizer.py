@@ -112,6 +112,7 @@ class GGUFTokenizer:
 
     @cached_property
     def pieces(self) -> list[bytes]:
+        """What each token stands for."""
         return [self._piece(token) for token in range(self.vocab_size)]
 
     @cached_property
@@ -126,12 +127,14 @@ class GGUFTokenizer:
 
     @cached_property
     def eos_token_ids(self) -> tuple[int, ...]:
+        """Tokens that end a text."""
         return tuple(
             token for token in range(self.vocab_size) if self._ask("llama_vocab_is_eog", token)
         )
 
     @cached_property
     def unk_token_id(self) -> int | None:
+        """The token of what has no other."""
         unknown = self._loaded.library.LLAMA_TOKEN_ATTR_UNKNOWN
         return next((t for t, found in enumerate(self._attributes) if found & unknown), None)
 

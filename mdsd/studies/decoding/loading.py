@@ -96,7 +96,7 @@ def _load_folder(folder: Path) -> LoadedModel:
     transformers = _transformers()
     from mdsd.decoding.transformers import CausalLM
 
-    tokenizer = None
+    tokenizer: Any = None
     if _has_tokenizer(folder):
         tokenizer = _load(transformers.AutoTokenizer, folder)
     model = CausalLM(_load(transformers.AutoModelForCausalLM, folder, dtype="float32").eval())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -13,21 +15,21 @@ class Cells:
 
     def __init__(self, num_sequences):
         self.num_sequences = num_sequences
-        self.cells = []  # position, token, sequences
+        self.cells = {}  # by their numbers: position, token, sequences
 
     def positions(self, sequence):
-        return sorted(position for position, _, own in self.cells if sequence in own)
+        return sorted(position for position, _, own in self.cells.values() if sequence in own)
 
     def copy(self, source, sequence, start, stop):
-        for position, _, own in self.cells:
+        for position, _, own in self.cells.values():
             if source in own and start <= position < stop:
                 own.add(sequence)
 
     def remove(self, sequence, start):
-        for position, _, own in self.cells:
+        for position, _, own in self.cells.values():
             if position >= start:
                 own.discard(sequence)
-        self.cells = [cell for cell in self.cells if cell[2]]
+        self.cells = {number: cell for number, cell in self.cells.items() if cell[2]}
 
     def read(self, tokens):
         """Take tokens with their positions and sequences; give what each sees."""
@@ -38,13 +40,19 @@ class Cells:
             assert [*before, *now] == list(range(len(before) + len(now)))
         for _, _, own in tokens:  # coupled sequences have not diverged
             assert len({tuple(self.positions(sequence)) for sequence in own}) == 1
-        seen = []
         for token, position, own in tokens:
-            self.cells.append((position, token, set(own)))
+            free = next(number for number in range(10**6) if number not in self.cells)
+            self.cells[free] = (position, token, set(own))
+        seen = []
         for _, position, own in tokens:
-            visible = [cell[:2] for cell in self.cells if own[0] in cell[2] and cell[0] <= position]
-            assert [place for place, _ in sorted(visible)] == list(range(position + 1))
-            seen.append([token for _, token in sorted(visible)])
+            visible = [
+                cell[:2]
+                for _, cell in sorted(self.cells.items())
+                if own[0] in cell[2] and cell[0] <= position
+            ]
+            # In the order of the text.
+            assert [place for place, _ in visible] == list(range(position + 1))
+            seen.append([token for _, token in visible])
         return seen
 
 
@@ -57,7 +65,7 @@ def read(tree, cells, prefixes):
     tokens = [(n.token_id, n.position, own) for n, own in zip(new, places, strict=True)]
     seen = cells.read(tokens)
     found = dict(zip(map(id, new), seen, strict=True))
-    assert len(cells.cells) <= tree.num_cells
+    assert sorted(cells.cells) == list(range(tree.num_cells))
     return [found[id(node)] for node in asked], len(new)
 
 
@@ -70,13 +78,22 @@ def test_a_tree_is_read_in_one_call_and_an_accepted_path_is_kept():
     tree, cells = made()
     prefixes = [[1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 3, 5], [1, 2, 3, 6], [1, 2, 4, 5]]
     assert read(tree, cells, prefixes) == (prefixes, 7)
-    assert read(tree, cells, [[1, 2, 3, 6, 9], [1, 2, 3, 6, 9, 9]]) == (
-        [[1, 2, 3, 6, 9], [1, 2, 3, 6, 9, 9]],
+    # The first children are in the cells behind the text, and kept.
+    assert read(tree, cells, [[1, 2, 3, 5, 9], [1, 2, 3, 5, 9, 9]]) == (
+        [[1, 2, 3, 5, 9], [1, 2, 3, 5, 9, 9]],
         2,
     )
-    assert tree.token_ids == [1, 2, 3, 6]
-    # 4 and both 5 are gone.
-    assert sorted(token for _, token, _ in cells.cells) == [1, 2, 3, 6, 9, 9]
+    assert tree.token_ids == [1, 2, 3, 5]
+    # 4, 6 and the other 5 are gone.
+    assert sorted(token for _, token, _ in cells.cells.values()) == [1, 2, 3, 5, 9, 9]
+
+
+def test_what_would_leave_a_gap_is_read_again():
+    tree, cells = made()
+    prefixes = [[1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 3, 5], [1, 2, 3, 6], [1, 2, 4, 5]]
+    read(tree, cells, prefixes)
+    assert read(tree, cells, [[1, 2, 3, 6, 9]]) == ([[1, 2, 3, 6, 9]], 2)
+    assert tree.token_ids == [1, 2, 3]
 
 
 def test_levels_of_drafting_read_new_tokens_only():
@@ -87,7 +104,7 @@ def test_levels_of_drafting_read_new_tokens_only():
     below = [[1, 2, 3, 7], [1, 2, 3, 8], [1, 2, 5, 7]]
     assert read(tree, cells, below) == (below, 3)
     # The same text with another end: what was rejected is cut off.
-    assert read(tree, cells, [[1, 2, 5, 8]]) == ([[1, 2, 5, 8]], 1)
+    assert read(tree, cells, [[1, 2, 5, 8]]) == ([[1, 2, 5, 8]], 2)
     assert read(tree, cells, [[1, 9]]) == ([[1, 9]], 1)
     assert tree.token_ids == [1]
 
@@ -104,11 +121,11 @@ def test_too_few_sequences_change_nothing():
     tree, cells = made(4)
     assert read(tree, cells, [[1]]) == ([[1]], 1)
     new, _ = tree.unread([[1, token] for token in range(4)])
-    before = [(position, token, set(own)) for position, token, own in cells.cells]
+    before = copy.deepcopy(cells.cells)
     assert tree.place(new) is None
     assert cells.cells == before
     tree.forget_branches()
-    assert read(tree, cells, [[1, 2], [1, 3], [1, 4]]) == ([[1, 2], [1, 3], [1, 4]], 4)
+    assert read(tree, cells, [[1, 2], [1, 3], [1, 4]]) == ([[1, 2], [1, 3], [1, 4]], 3)
 
 
 def test_a_text_that_is_extended():
