@@ -192,8 +192,8 @@ def path_caps(tables: PathTables, ids: IntArray) -> tuple[FloatArray, FloatArray
             remaining = remaining_mass(tables.tail_sums, ranks[:k])
             token = ids[row, k]
             p, q = tables.target[token], tables.drafted[token]
-            wanted = max(p - cap * q, 0.0) / mass * remaining
-            chances[row, k] = 1.0 if wanted >= q else wanted / q
+            # In an order in which no product of small numbers sinks to 0.
+            chances[row, k] = min(max(p - cap * q, 0.0) / mass / q * remaining, 1.0)
             cap, mass = _raise_cap(tables, cap, mass, remaining)
             insert_place(ranks, k, tables.rank[token])
         caps[row] = cap
