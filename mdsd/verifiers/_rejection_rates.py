@@ -29,7 +29,7 @@ _FIRST_CAP = 1.0 / SCALE
 _CANCELLED = 1e-6
 """Share of the weight below which differences of running sums have too few digits to draw by."""
 
-_NOTHING = 1e-16
+_NOTHING = 1e-19
 """Probability below which what could still be drawn makes no difference."""
 
 
@@ -231,7 +231,8 @@ def _draw_rejected(
         if k == removed[j]:
             lost[j + 1] += _weight_between(tables, first, middle, slopes, k + 1) - reached
     total -= lost[len(removed)]
-    if not total > _CANCELLED * lost[len(removed)]:
+    terms = rate * (tables.drafted_sums[size] - tables.drafted_sums[first])
+    if not total > _CANCELLED * (terms + lost[len(removed)]):
         sums = _weight_sums(tables, cap, mass, remaining, removed)
         for i in range(count):
             goal = (i + uniforms[i]) / count * sums[size]
@@ -405,15 +406,16 @@ def sample_rejection(
     # Of all bundles so far: which one each belongs to, what it counts there, and what the square
     # of its distance from the bundle before it adds to the variance.
     parents, factors, pairs = np.zeros(1, dtype=np.int64), np.ones(1), np.zeros(1)
-    strata = np.zeros(1)  # what a stratum of the drawn ones of each bundle counts in it
+    unseen = np.zeros(1)  # share of each bundle that may not be like what was drawn of it
     begin = 0
     for level in range(num_drafts - 1):
         bundles = len(now.counts)
         all_picks = np.empty(now.counts.sum(), dtype=np.int64)
+        numbers = np.empty(len(all_picks))
         places, shares = np.empty(len(all_picks), dtype=np.int64), np.empty(len(all_picks))
         starts, likely = np.zeros(bundles + 1, dtype=np.int64), np.zeros(bundles, dtype=np.int64)
-        lefts, others = np.zeros(bundles), np.zeros(bundles)
-        draws, unlikely = now.counts.copy(), 0.0
+        lefts, others, sums = np.zeros(bundles), np.zeros(bundles), np.ones(bundles)
+        draws, worths = now.counts.copy(), np.zeros(bundles)
         for b in range(bundles):
             count = now.counts[b]
             starts[b + 1] = starts[b] + count
@@ -422,33 +424,38 @@ def sample_rejection(
             draws[b] = 0
             if left <= 0.0:
                 continue
-            uniforms = np.empty(count)
+            own = slice(starts[b], starts[b + 1])
+            picks, uniforms = all_picks[own], numbers[own]
             for j in range(count):
                 uniforms[j] = _uniform(stream, drawn + j)
             drawn += count
-            own = slice(starts[b], starts[b + 1])
-            picks = all_picks[own]
             total = _draw_rejected(tables, state, now.removed[b], uniforms, picks)
             if total <= 0.0:
                 continue
-            lefts[b], others[b], draws[b] = left, 1.0, count
+            lefts[b], others[b], sums[b], draws[b] = left, 1.0, total, count
             if count > 1:
                 likely[b] = _take_likely(tables, state, total, picks, places[own], shares[own])
             if likely[b] > 0:
-                most = places[starts[b] : starts[b] + likely[b]]
-                for share in shares[starts[b] : starts[b] + likely[b]]:
+                most, parts = places[own][: likely[b]], shares[own][: likely[b]]
+                for share in parts:
                     draws[b] -= int(count * share)
-                none = all_picks[:0]
                 removed = _merged(now.removed[b], most)
-                others[b] = _draw_rejected(tables, state, removed, uniforms[:0], none) / total
+                rest = _draw_rejected(tables, state, removed, uniforms[:0], picks[:0]) / total
+                # Of the sum of them all, as the total may have lost a few digits.
+                whole = parts.sum() + rest
+                parts /= whole
+                others[b], sums[b] = rest / whole, whole * total
                 # Beyond rounding of the estimate nothing is left to be drawn.
                 if now.weights[b] * others[b] <= _NOTHING:
                     others[b], draws[b] = 0.0, 0
-            unlikely += now.weights[b] * others[b]
-        children = 0
+            # About the chance to be rejected where a token was drawn that leaves most of s.
+            higher = state[0] + state[1] / state[2]
+            left = excess_mass(tables, higher + left / state[2])
+            worths[b] = now.weights[b] * others[b] * left
+        children, worth = 0, worths.sum()
         for b in range(bundles):
-            if likely[b] > 0 and others[b] > 0.0:
-                wanted = 0.25 * paths * (now.weights[b] * others[b] / unlikely)
+            if now.counts[b] > 1 and others[b] > 0.0:
+                wanted = 0.25 * paths * worths[b] / worth if worth > 0.0 else 0.0
                 draws[b] = max(draws[b], 2, int(math.ceil(wanted)))
             children += likely[b] + draws[b]
         then = _no_paths(children, level + 1)
@@ -462,23 +469,21 @@ def sample_rejection(
             for j in range(likely[b]):
                 share = shares[starts[b] + j]
                 _lengthen(tables, now, b, left, most[j], then, v)
-                then.counts[v], then.weights[v] = int(now.counts[b] * share), weight * share
+                then.counts[v] = max(int(now.counts[b] * share), 2)
+                then.weights[v] = weight * share
                 own_parents[v], own_factors[v] = begin + b, share
                 v += 1
             if draws[b] == 0:
                 continue
             picks, count = all_picks[starts[b] : starts[b + 1]], draws[b]
-            if likely[b] > 0:
+            if likely[b] > 0 or count > len(picks):
                 uniforms, picks = np.empty(count), np.empty(count, dtype=np.int64)
                 for j in range(count):
                     uniforms[j] = _uniform(stream, drawn + j)
                 drawn += count
                 removed = _merged(now.removed[b], most)
                 _draw_rejected(tables, state, removed, uniforms, picks)
-            stratum = others[b] / count
-            if count > 1:
-                strata[begin + b] = stratum
-            start = v
+            stratum, start = others[b] / count, v
             for j in range(count):
                 if j == 0 or picks[j] != picks[j - 1]:
                     _lengthen(tables, now, b, left, picks[j], then, v)
@@ -489,12 +494,18 @@ def sample_rejection(
                 then.counts[v - 1] += 1
                 then.weights[v - 1] += weight * stratum
                 own_factors[v - 1] += stratum
+            unseen[begin + b] = stratum if count > 1 else 0.0
+            if count > 1 and v == start + 1:
+                # A single token, of which it is known what it leaves unseen.
+                token, total = tables.by_ratio[picks[0]], sums[b]
+                share = _rejected_weight(tables, token, state[0], state[1], state[2]) / total
+                unseen[begin + b] = max(others[b] - share, 0.0)
         begin += bundles
         now = _first(then, v)
         parents = np.concatenate((parents, own_parents[:v]))
         factors = np.concatenate((factors, own_factors[:v]))
         pairs = np.concatenate((pairs, own_pairs[:v]))
-        strata = np.concatenate((strata, np.zeros(v)))
+        unseen = np.concatenate((unseen, np.zeros(v)))
     values, variances = np.zeros(len(parents)), np.zeros(len(parents))
     for b in range(len(now.counts)):
         if now.masses[b] > 0.0:
@@ -502,7 +513,7 @@ def sample_rejection(
     scatters, largest = np.zeros(len(parents)), np.zeros(len(parents))
     # Those that belong to a bundle stand behind it.
     for v in range(len(parents) - 1, -1, -1):
-        scatter = scatters[v] if scatters[v] > 0.0 else (strata[v] * largest[v]) ** 2
+        scatter = scatters[v] if scatters[v] > 0.0 else (unseen[v] * largest[v]) ** 2
         variances[v] += scatter
         if v > 0:
             u, value = parents[v], values[v]
