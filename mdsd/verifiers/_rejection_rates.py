@@ -396,8 +396,8 @@ def sample_rejection(
     The variance is that of every bundle, from the paths up: squared weights times the variances of
     those it is made of, and the scatter of those drawn. Neighbours come from neighbouring strata:
     what they differ by is what is left of the scatter, and some more, where the variance of all
-    would take the strata for scatter too. Where they do not differ at all, what was not drawn, a
-    stratum of it, may still: by as much as the whole value.
+    would take the strata for scatter too. Where anything was drawn, the error is no less than what
+    is too rare to be met, one in the square of all paths, could add.
     """
     stream = _mix(seed + np.uint64(1))  # 0 is what 0 is turned into
     drawn = 0
@@ -406,15 +406,14 @@ def sample_rejection(
     # Of all bundles so far: which one each belongs to, what it counts there, and what the square
     # of its distance from the bundle before it adds to the variance.
     parents, factors, pairs = np.zeros(1, dtype=np.int64), np.ones(1), np.zeros(1)
-    unseen = np.zeros(1)  # share of each bundle that may not be like what was drawn of it
-    begin = 0
+    begin, are_drawn = 0, False
     for level in range(num_drafts - 1):
         bundles = len(now.counts)
         all_picks = np.empty(now.counts.sum(), dtype=np.int64)
         numbers = np.empty(len(all_picks))
         places, shares = np.empty(len(all_picks), dtype=np.int64), np.empty(len(all_picks))
         starts, likely = np.zeros(bundles + 1, dtype=np.int64), np.zeros(bundles, dtype=np.int64)
-        lefts, others, sums = np.zeros(bundles), np.zeros(bundles), np.ones(bundles)
+        lefts, others = np.zeros(bundles), np.zeros(bundles)
         draws, worths = now.counts.copy(), np.zeros(bundles)
         for b in range(bundles):
             count = now.counts[b]
@@ -432,7 +431,7 @@ def sample_rejection(
             total = _draw_rejected(tables, state, now.removed[b], uniforms, picks)
             if total <= 0.0:
                 continue
-            lefts[b], others[b], sums[b], draws[b] = left, 1.0, total, count
+            lefts[b], others[b], draws[b] = left, 1.0, count
             if count > 1:
                 likely[b] = _take_likely(tables, state, total, picks, places[own], shares[own])
             if likely[b] > 0:
@@ -444,7 +443,7 @@ def sample_rejection(
                 # Of the sum of them all, as the total may have lost a few digits.
                 whole = parts.sum() + rest
                 parts /= whole
-                others[b], sums[b] = rest / whole, whole * total
+                others[b] = rest / whole
                 # Beyond rounding of the estimate nothing is left to be drawn.
                 if now.weights[b] * others[b] <= _NOTHING:
                     others[b], draws[b] = 0.0, 0
@@ -483,7 +482,7 @@ def sample_rejection(
                 drawn += count
                 removed = _merged(now.removed[b], most)
                 _draw_rejected(tables, state, removed, uniforms, picks)
-            stratum, start = others[b] / count, v
+            stratum, start, are_drawn = others[b] / count, v, True
             for j in range(count):
                 if j == 0 or picks[j] != picks[j - 1]:
                     _lengthen(tables, now, b, left, picks[j], then, v)
@@ -494,34 +493,23 @@ def sample_rejection(
                 then.counts[v - 1] += 1
                 then.weights[v - 1] += weight * stratum
                 own_factors[v - 1] += stratum
-            unseen[begin + b] = stratum if count > 1 else 0.0
-            if count > 1 and v == start + 1:
-                # A single token, of which it is known what it leaves unseen.
-                token, total = tables.by_ratio[picks[0]], sums[b]
-                share = _rejected_weight(tables, token, state[0], state[1], state[2]) / total
-                unseen[begin + b] = max(others[b] - share, 0.0)
         begin += bundles
         now = _first(then, v)
         parents = np.concatenate((parents, own_parents[:v]))
         factors = np.concatenate((factors, own_factors[:v]))
         pairs = np.concatenate((pairs, own_pairs[:v]))
-        unseen = np.concatenate((unseen, np.zeros(v)))
     values, variances = np.zeros(len(parents)), np.zeros(len(parents))
     for b in range(len(now.counts)):
         if now.masses[b] > 0.0:
             values[begin + b] = excess_mass(tables, now.caps[b] + now.masses[b] / now.rests[b])
-    scatters, largest = np.zeros(len(parents)), np.zeros(len(parents))
     # Those that belong to a bundle stand behind it.
-    for v in range(len(parents) - 1, -1, -1):
-        scatter = scatters[v] if scatters[v] > 0.0 else (unseen[v] * largest[v]) ** 2
-        variances[v] += scatter
-        if v > 0:
-            u, value = parents[v], values[v]
-            if pairs[v] > 0.0:
-                scatters[u] += pairs[v] * (value - values[v - 1]) ** 2
-            largest[u] = max(largest[u], value)
-            values[u] += factors[v] * value
-            variances[u] += factors[v] ** 2 * variances[v]
+    for v in range(len(parents) - 1, 0, -1):
+        u = parents[v]
+        values[u] += factors[v] * values[v]
+        variances[u] += factors[v] ** 2 * variances[v] + pairs[v] * (values[v] - values[v - 1]) ** 2
+    if are_drawn:
+        # What is rarer than two draws of one in so many each was not seen.
+        variances[0] += (excess_mass(tables, _FIRST_CAP) / (float(paths) * paths)) ** 2
     return values[0], variances[0]
 
 
