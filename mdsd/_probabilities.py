@@ -63,7 +63,13 @@ def as_float_array(values: Any, name: str) -> tuple[AnyArray, str]:
     raise InvalidDistributionError(f"{name} holds {kind} values; expected real numbers")
 
 
-def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
+def check_probs(
+    values: Any,
+    name: str,
+    *,
+    ndim: int = 1,
+    of_logits: str = "probs_from_logits makes probabilities of them",
+) -> FloatArray:
     """Check probability vectors along the last axis and renormalise them in float64.
 
     Parameters
@@ -74,6 +80,8 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
         What to call the argument in an error.
     ndim : int, default 1
         Number of axes expected.
+    of_logits : str
+        What to do with logits, which an error asks about where a row may hold them.
 
     Returns
     -------
@@ -91,7 +99,8 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
     >>> check_probs([1, 3], "target_probs")
     Traceback (most recent call last):
     ...
-    mdsd.errors.InvalidDistributionError: target_probs sums to 4, not to 1 within 1e-05 (float64)
+    mdsd.errors.InvalidDistributionError: target_probs sums to 4, not to 1 within 1e-05 (float64); \
+logits? probs_from_logits makes probabilities of them
     """
     array, kind = as_float_array(values, name)
     if array.ndim != ndim:
@@ -105,7 +114,8 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
     # One pass each; offenders are located only when there are some. NaN fails both comparisons.
     if probs.size and not (probs.min() >= 0.0 and np.isfinite(mass).all()):
         bad = ~((probs >= 0.0) & (probs < np.inf))
-        expected = "probabilities are finite and not negative"
+        row = tuple(np.argwhere(bad)[0][:-1]) if bad.any() else ...
+        expected = f"probabilities are finite and not negative{_if_logits(probs[row], of_logits)}"
         refuse_entries(name, probs, bad, expected, InvalidDistributionError)
     off = np.abs(mass - 1.0) > MASS_TOLERANCE[kind]
     if off.any():
@@ -113,10 +123,24 @@ def check_probs(values: Any, name: str, *, ndim: int = 1) -> FloatArray:
         raise InvalidDistributionError(
             f"{row_name(name, where)} sums to {float(mass[where]):.10g}, "
             f"not to 1 within {MASS_TOLERANCE[kind]:g} ({kind})"
+            f"{_if_logits(probs[where], of_logits)}"
         )
     probs = np.asarray(np.divide(probs, mass[..., np.newaxis], order="C"))
     probs.setflags(write=False)
     return probs
+
+
+def _if_logits(row: FloatArray, remedy: str) -> str:
+    """End a message about a row that may be meant as logits: not one off 1 by rounding or a cut."""
+    most = row.max()
+    if not most < np.inf:  # NaN is not
+        return ""
+    with np.errstate(over="ignore"):
+        mass = row.sum()
+    outside = row.min() < 0.0 or most > 1.0 or mass > 1.5
+    if not outside or abs(mass - 1.0) <= max(MASS_TOLERANCE.values()):
+        return ""
+    return f"; {'log-probabilities' if most <= 0.0 else 'logits'}? {remedy}"
 
 
 def check_same_vocab(target_probs: FloatArray, vocab_size: int) -> None:

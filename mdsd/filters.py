@@ -260,6 +260,10 @@ def probs_from_logits(
     Order: masks, temperature, top-k, renormalise, top-p, renormalise, min-p. Use the same options
     for target and draft.
 
+    Probabilities have logits' form and would become a law that is nearly flat. Few rows do not tell
+    them apart, so nothing is said here, as it is of a whole `mdsd.datasets.Dataset`; `filter_probs`
+    is for them.
+
     Examples
     --------
     >>> probs_from_logits([2.0, 1.0, 1.0], top_k=2).round(4).tolist()

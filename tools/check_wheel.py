@@ -56,8 +56,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mdsd-wheel-") as folder:
         place = Path(folder)
         site, run = place / "site", place / "run"
+        # Of a copy: building writes beside the source, which may be read-only.
+        source = place / "source"
+        for package in PACKAGES:
+            kept = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / package, source / package, ignore=kept)
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, source)
         # Without further options: an sdist of the source, then a wheel of that sdist.
-        _run(sys.executable, "-m", "build", "--outdir", str(place), str(ROOT), cwd=place)
+        _run(sys.executable, "-m", "build", "--outdir", str(place), str(source), cwd=place)
         (wheel,) = place.glob("mdsd-*.whl")
         _run(*pip, "install", "--no-deps", "--target", str(site), str(wheel), cwd=place)
         other = differing(site)

@@ -111,7 +111,8 @@ def interval(log: Path, output: Path | None, as_json: bool, **given: Any) -> Non
 
     LOG.jsonl has one JSON object per line, with what a server returned as the most probable tokens
     of the target and of its draft, or drafts, after the same text: `top_logprobs` of OpenAI,
-    `prompt_logprobs` of vLLM, `meta_info` of SGLang, or maps of token to log-probability.
+    `prompt_logprobs` of vLLM, `meta_info` of SGLang, `completion_probabilities` of llama-server, or
+    maps of token to log-probability.
     """
     from mdsd.datasets import scan_jsonl
     from mdsd.studies.intervals.interval_settings import interval_settings

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import click
@@ -34,7 +35,8 @@ class _Commands(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         try:
-            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            with _warnings_in_one_line():
+                result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()  # a full disk is often found out about only here
         except (_Interrupted, click.Abort, KeyboardInterrupt):
             _fail("interrupted", 130)
@@ -57,6 +59,18 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise _Interrupted("interrupted") from None
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Say what libraries warn of on standard error, without the place in their code."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        click.echo(f"mdsd: warning: {one_line(message)}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _abandon_stdout() -> None:

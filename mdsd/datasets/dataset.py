@@ -9,6 +9,7 @@ from typing import Any, Literal
 from mdsd._arguments import shown
 from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
+from mdsd.datasets.mistaken import warn_of_probs
 from mdsd.errors import InvalidArgumentError
 
 Kind = Literal["logits", "probs"]
@@ -43,6 +44,12 @@ class Dataset(FrozenArrays):
     target_kind, draft_kind : {"logits", "probs"}
         Whether the arrays of that side hold logits or probabilities.
 
+    Warns
+    -----
+    UserWarning
+        If no logit of a model is negative and they sum to 1 in every row: then they may be
+        probabilities, which make nearly flat laws if they are taken for logits.
+
     Examples
     --------
     >>> from mdsd import datasets
@@ -60,6 +67,10 @@ class Dataset(FrozenArrays):
     provenance: Mapping[str, Any] = field(repr=False)
     target_kind: Kind
     draft_kind: Kind
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        warn_of_probs(self)
 
     @property
     def num_positions(self) -> int:

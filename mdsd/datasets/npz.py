@@ -63,6 +63,11 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
         negative probabilities, mass off 1, a logit of +inf, no logit above -inf. File, key, row and
         value are named.
 
+    Warns
+    -----
+    UserWarning
+        If logits look like probabilities, as for `Dataset`.
+
     Examples
     --------
     >>> import tempfile
@@ -80,13 +85,11 @@ def read_npz(path: str | os.PathLike[str]) -> Dataset:
     target, drafts = arrays[target_key], arrays[draft_key]
     _check_shapes(target_key, target, draft_key, drafts, path)
 
-    check: dict[Kind, Callable[[AnyArray, str], FloatArray]]
-    check = {"logits": _check_logits, "probs": partial(check_probs, ndim=2)}
-    checked_target = check[target_kind](target, f"{path}: {target_key}")
+    checked_target = _check(target_kind, "target")(target, f"{path}: {target_key}")
     tables = drafts.reshape(-1, *target.shape)
     labels = [draft_key if drafts.ndim == 2 else f"{draft_key}[{k}]" for k in range(len(tables))]
     checked_drafts = [
-        check[draft_kind](table, f"{path}: {label}")
+        _check(draft_kind, "draft")(table, f"{path}: {label}")
         for label, table in zip(labels, tables, strict=True)
     ]
 
@@ -164,6 +167,12 @@ def _check_shapes(
                 f"{path}: {target_key} has {target.shape[axis]} {word} "
                 f"but {draft_key} has {drafts.shape[axis]}"
             )
+
+
+def _check(kind: Kind, side: str) -> Callable[[AnyArray, str], FloatArray]:
+    if kind == "logits":
+        return _check_logits
+    return partial(check_probs, ndim=2, of_logits=f"store them as {side}_logits")
 
 
 def _check_logits(logits: AnyArray, label: str) -> FloatArray:

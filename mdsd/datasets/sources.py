@@ -24,6 +24,7 @@ from mdsd._files import as_path, path_name
 from mdsd.datasets.captures import Capture, open_capture
 from mdsd.datasets.dataset import Dataset
 from mdsd.datasets.embedded import embedded_file, load, names
+from mdsd.datasets.mistaken import said_before
 from mdsd.datasets.npz import read_npz
 from mdsd.errors import InvalidArgumentError
 
@@ -187,7 +188,8 @@ class _Table:
                 cut[name] = {model: own[start:stop] for model, own in table.items()}
             else:
                 cut[name] = table[start:stop]
-        return replace(self.dataset, **cut)
+        with said_before():
+            return replace(self.dataset, **cut)
 
     def _digest_of_arrays(self) -> str:
         data = self.dataset
@@ -265,7 +267,8 @@ class _Opened:
     def get(self, place: str, fingerprint: str) -> _Contents:
         """Give the contents that a place had, if it has them still."""
         with self._lock:  # of several threads, one reads
-            contents = self._contents.get((place, fingerprint)) or _open(place, place)
+            with said_before():
+                contents = self._contents.get((place, fingerprint)) or _open(place, place)
             if contents.fingerprint != fingerprint:
                 raise InvalidArgumentError(
                     f"{path_name(Path(place))}: has changed since it was opened"

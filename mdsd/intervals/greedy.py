@@ -41,7 +41,7 @@ def _top_tokens(draft: KnownProbs, count: int) -> _Top:
         tokens.sort(key=ids.__getitem__)
     tokens.sort(key=lambda token: -draft.probs[token])
     missing = max(0, count - len(tokens))
-    if len(tokens) < 2 or len(tokens) > count or count == 0:
+    if not 0 < len(tokens) <= count:
         return _Top(tokens[:count], None, missing)
     # As many as are asked for, or fewer: the last may be there because it was sampled.
     last = tokens[-1]

@@ -120,7 +120,8 @@ def acceptance_interval(
 
     *Greedy.* The n - 1 most likely draft tokens are read from the log, ties as it lists them or by
     id. It is taken to hold the most likely draft tokens and, where it has fewer than n, at most one
-    more; a union of lists needs n - 1 tokens from that of the draft.
+    more, so that one token alone need not be the most likely; a union of lists needs n - 1 tokens
+    from that of the draft.
 
     Known values are taken at their word. Where they are rounded to r, so are the ends, up to a
     factor of n; more without replacement and for greedy drafts, if the draft leaves little mass

@@ -114,12 +114,12 @@ def possible(case: Truncated, draft: np.ndarray, kind: str, num_drafts: int) -> 
     good = np.ones(len(draft), dtype=bool)
     if kind in ("without_replacement", "greedy"):
         good &= np.count_nonzero(draft, axis=1) >= num_drafts
-    if kind == "greedy":
+    log = case.drafts[0]
+    if kind == "greedy" and len(log) > 1:
         # The log holds the most likely draft tokens and at most one more.
-        log = case.drafts[0]
         ranked = sorted(log.values(), reverse=True)
         place = np.array([token in log for token in case.tokens] + [False] * NEW)
-        surpassed = draft[:, ~place].max(axis=1) >= ranked[max(0, len(ranked) - 2)]
+        surpassed = draft[:, ~place].max(axis=1) >= ranked[len(ranked) - 2]
         good &= ~surpassed
     return good
 

@@ -464,6 +464,25 @@ def test_a_full_disk_leaves_nothing(small, folder, monkeypatch):
 # --- manners of a process ------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("default::UserWarning")
+@pytest.mark.parametrize("command", ["compare", "study --workers 1", "plan-tree"])
+def test_probabilities_stored_as_logits_are_one_line_and_no_failure(folder, command):
+    save({key.replace("probs", "logits"): value for key, value in SMALL.items()})
+    result = call(f"mdsd {command} data.npz --json")
+    assert result.exit_code == 0
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("mdsd: warning: data: target_logits and draft_logits of draft_0 ")
+    assert "target_probs and draft_probs" in line
+    assert json.loads(result.stdout)
+
+
+def test_logits_stored_as_probabilities_are_refused_by_the_key_to_use(folder):
+    save({**SMALL, "target_probs": [[2.0, 1.0, 0.3], [0.0, 1.0, 2.0]]})
+    assert_refused(
+        call("mdsd compare data.npz"), "target_probs row 0", "store them as target_logits"
+    )
+
+
 def process(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "mdsd", *arguments],

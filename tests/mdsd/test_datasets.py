@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
+import warnings
 from collections.abc import Callable
 from importlib import resources
 from itertools import pairwise
@@ -15,6 +17,7 @@ import pytest
 
 from mdsd import datasets
 from mdsd.datasets import Dataset
+from mdsd.datasets.sources import _opened
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 SIDES = ["target", "drop2", "drop3", "context32", "context8", "ngram"]
@@ -175,8 +178,75 @@ def test_several_drafts_of_another_kind(save):
     np.testing.assert_array_equal(data.draft_tables["draft_1"], drafts[1])
 
 
+PROBS_AS_LOGITS = {
+    # What is stored, and the keys that the warning names.
+    "both": ({"target_logits": P, "draft_logits": Q}, ["target_probs", "draft_probs"]),
+    "target": ({"target_logits": P, "draft_probs": Q}, ["target_probs"]),
+    "one-draft": (
+        {"target_logits": np.log(P), "draft_logits": [np.log(Q), Q], "draft_names": ["a", "b"]},
+        ["draft_probs", "draft_logits of b hold"],
+    ),
+    "float16": ({"target_logits": P.astype(np.float16), "draft_probs": Q}, ["target_probs"]),
+    "one-hot": ({"target_logits": np.eye(3, dtype=np.int8)[:2], "draft_probs": Q}, ["target_p"]),
+    "part-of-the-vocabulary": (
+        {"target_logits": 0.7 * P, "target_kept_mass": [0.7, 0.7], "draft_probs": Q},
+        ["target_probs"],
+    ),
+}
+FINE = {
+    "negative": {"target_logits": P - 0.22, "draft_probs": Q},
+    "one-row-of-two": {"target_logits": [P[0], 2 * P[1]], "draft_probs": Q},
+    "log-probabilities": {"target_logits": np.log(P), "draft_logits": np.log(Q)},
+    "probabilities": {"target_probs": P, "draft_probs": Q},
+    "masked": {"target_logits": [[0.5, 0.5, -np.inf]] * 2, "draft_probs": Q},
+    "one-token": {"target_logits": [[1.0], [1.0]], "draft_probs": [[1.0], [1.0]]},
+}
+
+
+@pytest.mark.parametrize(("arrays", "words"), PROBS_AS_LOGITS.values(), ids=PROBS_AS_LOGITS)
+def test_probabilities_stored_as_logits_are_warned_of_once(save, arrays, words):
+    path = save(**arrays)
+    for make in (datasets.read_npz, datasets.open_source):
+        with pytest.warns(UserWarning, match=r"^data: ") as caught:
+            made = make(path)
+        (warning,) = caught
+        assert [word for word in words if word not in str(warning.message)] == []
+    # What is read of a source, here or where it was sent, is no other data set.
+    assert made.read(0, 1).num_positions == 1
+    _opened._contents.clear()
+    assert pickle.loads(pickle.dumps(made)).read(1, 2).num_positions == 1
+
+
+@pytest.mark.parametrize("arrays", FINE.values(), ids=FINE)
+def test_other_logits_are_not_warned_of(save, arrays):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert datasets.read_npz(save(**arrays)).num_positions == 2
+
+
+def test_a_data_set_of_ones_own_is_warned_of(save):
+    data = datasets.read_npz(save(target_probs=P, draft_probs=Q))
+    with pytest.warns(UserWarning, match=r"^data: draft_logits of draft_0 .* draft_probs"):
+        other = dataclasses.replace(data, draft_kind="logits")
+    # In memory it goes whole to other processes.
+    assert pickle.loads(pickle.dumps(datasets.open_source(other))).read(0, 1).num_positions == 1
+
+
+@pytest.mark.parametrize("key", ["target_probs", "draft_probs"])
+@pytest.mark.parametrize(
+    ("rows", "meant"), [(np.log(P), "log-probabilities"), (P + 2, "logits")], ids=["log", "logits"]
+)
+def test_logits_stored_as_probabilities_name_their_key(save, key, rows, meant):
+    path = save(**{"target_probs": P, "draft_probs": Q, key: rows})
+    other = key.replace("probs", "logits")
+    with pytest.raises(
+        InvalidDistributionError, match=rf"{key}.*; {meant}\? store them as {other}$"
+    ):
+        datasets.read_npz(path)
+
+
 def test_user_arrays_are_read_only(save):
-    data = datasets.read_npz(save(target_logits=P, draft_probs=Q))
+    data = datasets.read_npz(save(target_logits=np.log(P), draft_probs=Q))
     arrays = [
         data.target_table,
         data.draft_tables["draft_0"],

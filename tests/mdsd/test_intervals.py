@@ -11,6 +11,7 @@ import pytest
 
 import mdsd
 from mdsd import acceptance_interval
+from mdsd.intervals import greedy
 from mdsd.testing import random_probs
 from solvers import hitting, split_tail
 from solvers.hitting import prefix_hits
@@ -109,6 +110,66 @@ def test_as_many_unknown_tokens_as_surpass_a_known_one():
     value = mdsd.acceptance_bound([0.1, 0.9, 0.0, 0.0, 0.0], draft).value
     assert value == pytest.approx(0.8, abs=1e-12)
     assert found.lower <= value <= found.upper
+
+
+@cache
+def sampled_logs(count=600):
+    """Logs of the most likely tokens and a sampled one, or of that one alone; n; and the truth."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(count):
+        size = int(rng.integers(2, 8))
+        laws = rng.dirichlet(np.full(size, rng.choice([0.3, 1.0])), 2)
+        lengths = rng.integers(0, size + 1), rng.integers(0, size + 1) * rng.integers(2)
+        logs = []
+        for law, length in zip(laws, lengths, strict=True):
+            listed = {*np.argsort(-law)[:length].tolist(), int(rng.choice(np.flatnonzero(law)))}
+            logs.append({i: float(law[i]) for i in sorted(listed)})
+        num_drafts = int(rng.integers(2, size + 1))
+        value = mdsd.acceptance_bound(laws[0], mdsd.GreedyDraft(laws[1], num_drafts)).value
+        found.append((Truncated(logs[0], (logs[1],)), num_drafts, value))
+    return found
+
+
+def outside():
+    """How far the truth lies outside of each interval."""
+    return np.array(
+        [violation(case.interval("greedy", n), np.array([v])) for case, n, v in sampled_logs()]
+    )
+
+
+def test_the_truth_lies_inside_whichever_token_was_sampled():
+    assert outside().max() <= 0.0
+
+
+def test_a_token_alone_taken_as_the_most_likely_is_caught(monkeypatch):
+    """Negative control: of logs with the sampled token alone some exclude the truth by much."""
+
+    def trusting(draft, count):
+        top = top_tokens(draft, count)
+        alone = not top.certain and top.doubtful is not None
+        return type(top)([top.doubtful], None, top.missing - 1) if alone else top
+
+    top_tokens = greedy._top_tokens
+    monkeypatch.setattr(greedy, "_top_tokens", trusting)
+    assert (outside() > 0.05).sum() >= 5
+
+
+ALONE = {
+    # The log of the draft, n, and the lower end.
+    "unlikely": ({0: 0.05}, 2, 0.05 / 0.95),
+    "as-likely-as-all-others": ({0: 0.5}, 2, 0.7),
+    "behind-two": ({0: 0.3}, 3, 0.3 / (0.3 + 0.7 - 0.6)),
+    "never-behind-two": ({0: 0.36}, 3, 0.7),
+    "beside-one-of-no-mass": ({0: 0.05, 3: 0.0}, 2, 0.05 / 0.95),
+}
+
+
+@pytest.mark.parametrize(("log", "num_drafts", "lower"), ALONE.values(), ids=ALONE)
+def test_greedy_with_one_token_that_may_have_been_sampled(log, num_drafts, lower):
+    """It is the only one that both sides know; behind the most likely it counts in proportion."""
+    interval = Truncated({0: 0.7}, (log,)).interval("greedy", num_drafts)
+    assert interval.lower == pytest.approx(min(0.7, lower), abs=1e-11)
+    assert interval.upper == 1.0
 
 
 # --- the check of completions can fail -----------------------------------------------------------

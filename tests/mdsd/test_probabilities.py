@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import mdsd
 from mdsd._arguments import shown
 from mdsd._probabilities import MASS_TOLERANCE, check_probs, check_same_vocab, ratio_order
 from mdsd._random import draw_tokens, generator
 from mdsd._tokens import check_token_ids, refuse_impossible
+from mdsd.decoding import TableModel
 from mdsd.errors import (
     InvalidArgumentError,
     InvalidDistributionError,
@@ -121,11 +123,62 @@ class TestCheckProbs:
         missing = [word for word in words if word not in str(caught.value)]
         assert not missing, str(caught.value)
 
+    @pytest.mark.parametrize(
+        ("values", "meant"),
+        [
+            pytest.param([2.0, 1.0, 0.3], "logits", id="logits"),
+            pytest.param([-2, 3, 1], "logits", id="integers"),
+            pytest.param([0.9, 0.8, 0.3], "logits", id="logits-below-1"),
+            pytest.param([-np.inf, 0.5, 0.25], "logits", id="masked-logits"),
+            pytest.param(np.float16([8.5, -1.5]), "logits", id="half-precision"),
+            pytest.param(np.log([0.5, 0.25, 0.25]), "log-probabilities", id="log-probabilities"),
+            pytest.param([-np.inf, 0.0], "log-probabilities", id="log-of-0"),
+            pytest.param([0.5, 0.3], None, id="cut-off"),
+            pytest.param([0.6, 0.5], None, id="mass-above-1"),
+            pytest.param([0.0, 0.0], None, id="zeros"),
+            pytest.param([-1e-9, 0.4, 0.6], None, id="rounding"),
+            pytest.param([np.nan, 2.0], None, id="nan"),
+            pytest.param([np.inf, -2.0], None, id="inf"),
+        ],
+    )
+    def test_asks_about_logits(self, values, meant):
+        question = f"; {meant}? probs_from_logits makes probabilities of them"
+        for given, ndim in ((values, 1), ([[1.0, *np.zeros(len(values) - 1)], values], 2)):
+            with pytest.raises(InvalidDistributionError) as caught:
+                check_probs(given, "x", ndim=ndim)
+            assert str(caught.value).endswith(question) == (meant is not None)
+            assert ("?" in str(caught.value)) == (meant is not None)
+
     def test_refused_input_is_not_modified(self):
         values = np.array([0.5, 0.4])
         with pytest.raises(InvalidDistributionError):
             check_probs(values, "x")
         assert values.tolist() == [0.5, 0.4]
+
+
+LOGITS, Q = [2.0, 1.0, 0.3], [0.5, 0.3, 0.2]
+PLACES = {
+    "draft": lambda: mdsd.WithReplacement(LOGITS, 2),
+    "drafts": lambda: mdsd.IndependentDrafts([Q, LOGITS]),
+    "target": lambda: mdsd.acceptance_bound(LOGITS, mdsd.WithReplacement(Q, 2)),
+    "batch-target": lambda: mdsd.acceptance_bounds([Q, LOGITS], [Q, Q], num_drafts=2),
+    "batch-draft": lambda: mdsd.acceptance_bounds(
+        np.float32([Q, Q]), np.float32([Q, LOGITS]), draft="greedy", num_drafts=2
+    ),
+    "plan": lambda: mdsd.get_verifier("rrs").plan(LOGITS, mdsd.WithReplacement(Q, 2)),
+    "rows": lambda: mdsd.verify_batch(
+        [LOGITS], [Q], [[0, 1]], draft="with_replacement", verifier="rrs", rng=0
+    ),
+    "filter": lambda: mdsd.filter_probs(LOGITS),
+    "model": lambda: TableModel([LOGITS] * 3),
+    "outcomes": lambda: mdsd.ExplicitDraft([[0, 1], [1, 2]], [2.0, 1.0], vocab_size=3),
+}
+
+
+@pytest.mark.parametrize("call", PLACES.values(), ids=PLACES)
+def test_logits_where_probabilities_are_expected(call):
+    with pytest.raises(InvalidDistributionError, match=r"; logits\? probs_from_logits"):
+        call()
 
 
 def test_same_vocab_is_silent():

@@ -17,6 +17,7 @@ import pytest
 import mdsd
 from mdsd.testing import CheckFailure
 from mdsd.testing._instances import DraftRecipe
+from solvers import token_lottery
 
 from .. import commands
 from ..verifiers import NAMES
@@ -178,6 +179,13 @@ def flawed(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def _only_cheap_formulations(monkeypatch):
     monkeypatch.setattr(fuzz, "FORMULATIONS", {"prefix": 1, "submodular": 1})
+
+
+@pytest.fixture(autouse=True)
+def _efforts_as_they_were(monkeypatch):
+    """Snippets set how coarse groups are, for good: tests of the same process come after them."""
+    for part in fuzz._COARSE:
+        monkeypatch.setattr(token_lottery, part, getattr(token_lottery, part))
 
 
 @pytest.mark.usefixtures("flawed")

@@ -2,8 +2,9 @@
 
 Servers report the k most probable tokens, and with them the token that was sampled or that stands
 in the prompt, wherever it ranks. Everything below relies on one rule: the tokens that are left are
-at least as probable as all others. Leaving out a token too many only makes intervals wider, so it
-is done wherever a log cannot prove that a token belongs to the top.
+at least as probable as all others, except that one of a map may be there because it was sampled.
+Leaving out a token too many only makes intervals wider, so it is done wherever a log says which
+token may not belong to the top.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -20,7 +21,7 @@ from mdsd._arguments import read_number, shown
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
 
 Token = int | str | bytes
-"""A token: its id; its text; or its bytes, where these are not the text in UTF-8."""
+"""A token: its id; its text; or its bytes, where these are no text in UTF-8."""
 
 _PLACEHOLDER = -9999.0
 """What OpenAI returns for a token outside its top, and vLLM for a log-probability of -inf."""
@@ -32,6 +33,11 @@ _TOKEN_ID = re.compile(r"token_id:([0-9]{1,18})")
 """How vLLM writes a token where it is asked to return tokens as token ids."""
 
 _MOST_DIGITS = 18
+
+_ESCAPED = re.compile(r"bytes:(?=.*\\x)((?:\\x[0-9a-fA-F]{2}|[^\\])+)", re.DOTALL)
+"""How OpenAI's completions write a token with bytes that are no text; others stay as they are."""
+
+_BYTE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 class Problem(Exception):
@@ -57,7 +63,8 @@ class Known:
     Attributes
     ----------
     logprobs : dict of Token to float
-        The most probable tokens; all others are at most as probable as the last of them.
+        The most probable tokens; all others are at most as probable as the last of them, or the
+        last but one if it may be the sampled one and nothing says so.
     by_id : bool or None
         Whether the log names tokens by their ids; None if it names none.
     sampled : Token or None
@@ -70,14 +77,16 @@ class Known:
 
 
 def token_name(text: Any, raw: Any, place: str) -> Token | None:
-    r"""Name a token by its text and, if they are given, its bytes.
+    r"""Name a token by its bytes, however they are written.
+
+    The name is the text that they are in UTF-8, and the bytes themselves where they are none.
 
     Parameters
     ----------
     text : object
         Must be a string.
     raw : object
-        A list of bytes, or None.
+        A list of bytes; None or an empty one if they are those of the text.
     place : str
         The field, for messages.
 
@@ -85,7 +94,7 @@ def token_name(text: Any, raw: Any, place: str) -> Token | None:
     -------
     Token or None
         None if the text is one that several tokens have: none at all, or one with the replacement
-        character for bytes that are no text of their own.
+        character for bytes that are no text.
 
     Examples
     --------
@@ -93,6 +102,8 @@ def token_name(text: Any, raw: Any, place: str) -> Token | None:
     (' the', 7)
     >>> token_name("\N{REPLACEMENT CHARACTER}", [240, 159], "token")
     b'\xf0\x9f'
+    >>> token_name(r"bytes:\xf0\x9f", None, "token"), token_name(r"bytes:\xc3\xa9", None, "token")
+    (b'\xf0\x9f', 'é')
     >>> token_name("\N{REPLACEMENT CHARACTER}", None, "token")
     """
     if not isinstance(text, str):
@@ -100,23 +111,32 @@ def token_name(text: Any, raw: Any, place: str) -> Token | None:
     found = _TOKEN_ID.fullmatch(text)
     if found:
         return int(found[1])
-    if raw is not None:
-        given = _bytes(raw)
-        if given is None:
-            raise Problem(f"{place}.bytes is {shown(raw)}; expected a list of bytes or null")
-        if given != text.encode("utf-8", "surrogatepass"):
-            return given
+    own = b"" if raw is None else _listed(raw, place)
+    escaped = None if own else _ESCAPED.fullmatch(text)
+    if escaped:
+        own = _BYTE.sub(_byte, escaped[1].encode("utf-8", "surrogatepass"))
+    if own:
+        try:
+            text = own.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return own
     if not text or "\N{REPLACEMENT CHARACTER}" in text:
         return None
     # One string for all positions: a log repeats the tokens of a vocabulary.
     return sys.intern(text)
 
 
-def _bytes(values: Any) -> bytes | None:
+def _listed(values: Any, place: str) -> bytes:
     try:
-        return bytes(values) if isinstance(values, list) else None
+        if isinstance(values, list):
+            return bytes(values)
     except (TypeError, ValueError):
-        return None
+        pass
+    raise Problem(f"{place}.bytes is {shown(values)}; expected a list of bytes or null")
+
+
+def _byte(escaped: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(escaped[1].decode())
 
 
 def from_map(value: Mapping[str, Any], place: str, sampled: Any = None) -> Known:
@@ -140,16 +160,16 @@ def from_map(value: Mapping[str, Any], place: str, sampled: Any = None) -> Known
     """
     names = [token_name(text, None, place) for text in value]
     own = None if sampled is None else token_name(sampled, None, place)
-    doubtful = names.index(own) if own is not None and own in names else None
-    return _known(names, _logprobs(value, place), place, own, doubtful)
+    return _known(names, _logprobs(value, place), place, own, doubtful=own)
 
 
 def from_entries(value: Sequence[Any], place: str, sampled: Token | None = None) -> Known:
     """Read a list of {token, logprob, bytes}, the `top_logprobs` of the chat endpoint.
 
-    OpenAI returns the most probable tokens in their order. vLLM puts the sampled token first and
-    cuts the list to the length asked for: if the first is the least probable of all, it is that
-    one, and may rank anywhere.
+    OpenAI and llama-server return the most probable tokens in their order. vLLM puts the sampled
+    token first, in some versions even if it comes again in its rank, and cuts the list to the
+    length asked for: if the first is the least probable of all and comes once, it is that one, and
+    may rank anywhere.
 
     Parameters
     ----------
@@ -177,7 +197,7 @@ def from_entries(value: Sequence[Any], place: str, sampled: Token | None = None)
         for k, entry in enumerate(value)
     ]
     logprobs = _logprobs(dict(enumerate(value)), place, "logprob")
-    return _known(names, logprobs, place, sampled, 0)
+    return _known(names, logprobs, place, sampled, doubtful=names[0])
 
 
 def from_ids(value: Mapping[str, Any], place: str) -> Known:
@@ -192,7 +212,7 @@ def from_ids(value: Mapping[str, Any], place: str) -> Known:
     >>> from_ids(values, "target").logprobs
     {4: -0.7}
     """
-    names: list[Token | None] = []
+    names: list[int] = []
     for key, entry in value.items():
         if not (key.isascii() and key.isdigit() and len(key) <= _MOST_DIGITS):
             raise Problem(f"{place} has the key {shown(key)}; expected token ids")
@@ -208,7 +228,8 @@ def from_ids(value: Mapping[str, Any], place: str) -> Known:
             raise Problem(f"{place}[{shown(key)}].rank is {shown(rank)}; expected an integer >= 1")
     given = set(ranks)
     gap = next(rank for rank in count(1) if rank not in given)
-    return _known(names, logprobs, place, kept=[rank < gap for rank in ranks])
+    kept = {name for name, rank in zip(names, ranks, strict=True) if rank < gap}
+    return _known(names, logprobs, place, kept=kept)
 
 
 def from_triples(value: Sequence[Any], place: str, sampled: Token | None = None) -> Known:
@@ -229,11 +250,16 @@ def from_triples(value: Sequence[Any], place: str, sampled: Token | None = None)
 
 
 def _logprobs(entries: Mapping[Any, Any], place: str, field: Any = None) -> list[float]:
-    """Check log-probabilities, or those in a field of each entry; those a little above 0 are 0."""
+    """Check log-probabilities, or those in a field of each entry; those a little above 0 are 0.
+
+    Null is minus infinity, which JSON cannot hold.
+    """
     found = []
     for key, entry in entries.items():
         value = entry if field is None else entry[field]
-        number = value if type(value) is float else read_number(value)
+        number = (
+            value if type(value) is float else -math.inf if value is None else read_number(value)
+        )
         if not number <= _ROUNDING:  # NaN, too
             inner = "" if field is None else "[0]" if field == 0 else f".{field}"
             raise Problem(
@@ -250,8 +276,8 @@ def _known(
     logprobs: Sequence[float],
     place: str,
     sampled: Token | None = None,
-    doubtful: int | None = None,
-    kept: Sequence[bool] | None = None,
+    doubtful: Token | None = None,
+    kept: Container[Token] | None = None,
 ) -> Known:
     """Leave out what is not known to be among the most probable tokens.
 
@@ -262,19 +288,20 @@ def _known(
     logprobs : sequence of float
     place : str
     sampled : Token, optional
-    doubtful : int, optional
-        Index of a token that may be there because it was sampled, if it is the least probable.
-    kept : sequence of bool, optional
-        Whether each token is of the top; all are if None.
+    doubtful : Token, optional
+        One that may be there because it was sampled, if it is the least probable.
+    kept : container of Token, optional
+        Those of the top; all are if None.
     """
-    named = [name for name in names if name is not None]
-    if len(set(named)) < len(named):
-        again = next(name for k, name in enumerate(named) if name in named[:k])
+    pairs = dict.fromkeys(zip(names, logprobs, strict=True))
+    named = {name: logprob for name, logprob in pairs if name is not None}
+    if len(named) < sum(name is not None for name, _ in pairs):
+        again = next(name for name, logprob in pairs if name is not None and named[name] != logprob)
         raise Problem(f"{place} has the token {shown(again)} twice", InvalidDistributionError)
     kinds = {isinstance(name, int) for name in named}
     if len(kinds) > 1:
         raise Problem(f"{place} names some tokens by id and some by text")
-    mass = math.fsum(map(math.exp, logprobs))
+    mass = math.fsum(math.exp(logprob) for _, logprob in pairs)
     if mass > 1.0 + _ROUNDING:
         raise Problem(
             f"{place} holds probabilities that sum to {mass:.6g}; expected log-probabilities of "
@@ -282,29 +309,19 @@ def _known(
             InvalidDistributionError,
         )
     # Of tokens without a name nothing is known, so neither are those below them the next ones.
-    floor = max(
-        (logprob for name, logprob in zip(names, logprobs, strict=True) if name is None),
-        default=_PLACEHOLDER,
-    )
-    left_out = None
-    if doubtful is not None and _may_rank_anywhere(doubtful, logprobs, mass):
-        left_out = doubtful
+    floor = max((logprob for name, logprob in pairs if name is None), default=_PLACEHOLDER)
+    if doubtful is not None and names.count(doubtful) == 1:
+        # It is of the top if it is at least as probable as all that were not reported together.
+        own = named[doubtful]
+        last = all(own < logprob for name, logprob in pairs if name != doubtful)
+        if last and math.exp(own) < 1.0 - mass:
+            floor = max(floor, own)
     return Known(
         {
             name: logprob
-            for k, (name, logprob) in enumerate(zip(names, logprobs, strict=True))
-            if name is not None and logprob > floor and k != left_out and (kept is None or kept[k])
+            for name, logprob in named.items()
+            if logprob > floor and (kept is None or name in kept)
         },
         kinds.pop() if kinds else None,
         sampled,
     )
-
-
-def _may_rank_anywhere(index: int, logprobs: Sequence[float], mass: float) -> bool:
-    """Tell whether a token that is the least probable one reported may rank below others.
-
-    It does not if it is at least as probable as all that were not reported together.
-    """
-    own = logprobs[index]
-    last = all(own < logprob for k, logprob in enumerate(logprobs) if k != index)
-    return last and math.exp(own) < 1.0 - mass

@@ -2,7 +2,8 @@
 
 OpenAI: `chat.completions` (`choices[0].logprobs.content[i].top_logprobs`) and the older
 `completions` (`choices[0].logprobs.top_logprobs[i]`). vLLM: both, and `prompt_logprobs`. SGLang:
-`meta_info.input_top_logprobs` and `output_top_logprobs`, and the endpoints of OpenAI.
+`meta_info.input_top_logprobs` and `output_top_logprobs`, and the endpoints of OpenAI. llama-server:
+`completion_probabilities`, with entries as of a chat, and the endpoints of OpenAI.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from mdsd.datasets.logs.known import (
 )
 
 _FIELDS = ("prompt_logprobs", "logprobs")
+
+_LLAMA = "completion_probabilities"
 
 
 def read_side(value: Any, place: str) -> list[Known | None]:
@@ -57,13 +60,26 @@ def read_side(value: Any, place: str) -> list[Known | None]:
         return _read_response(value, place)
     if isinstance(value.get("meta_info"), dict):
         return _read_meta_info(value["meta_info"], f"{place}.meta_info")
+    if _is_map(value):
+        return [_read_position(value, place)]
     if any(_holds_more(value, field) for field in _FIELDS):
         return _read_only({f"{place}.{field}": value.get(field) for field in _FIELDS})
+    if _holds_more(value, _LLAMA) or isinstance(value.get("content"), str):
+        return _read_llama(value.get(_LLAMA), f"{place}.{_LLAMA}")
     if isinstance(value.get("content", 0.0), (list, type(None))):
         return _read_content(value["content"], f"{place}.content")
     if isinstance(value.get("tokens"), list):
         return _read_completion(value, place)
     return [_read_position(value, place)]
+
+
+def _is_map(value: Mapping[str, Any]) -> bool:
+    """Tell whether all values are log-probabilities; null alone may be a field without any."""
+    entries = value.values()
+    numbers = {float, int, type(None)}
+    return all(type(x) in numbers for x in entries) and any(
+        x is not None and x < 0 for x in entries
+    )
 
 
 def _holds_more(value: Mapping[str, Any], field: str) -> bool:
@@ -126,6 +142,19 @@ def _read_content(value: Any, place: str) -> list[Known | None]:
     return _read_positions(value, place)
 
 
+def _read_llama(positions: Any, place: str) -> list[Known | None]:
+    """Read the positions of llama-server's own endpoint."""
+    if not isinstance(positions, list):
+        raise Problem(f"{place} is {shown(positions)}; expected a list: ask for n_probs")
+    for k, entry in enumerate(positions):
+        if isinstance(entry, dict) and ("top_probs" in entry or "probs" in entry):
+            raise Problem(
+                f"{place}[{k}] has no list of top_logprobs but probabilities that filters may have "
+                "changed; ask for n_probs without post_sampling_probs"
+            )
+    return _read_content(positions, place)
+
+
 def _read_completion(value: Mapping[str, Any], place: str) -> list[Known | None]:
     tokens, positions = value["tokens"], value.get("top_logprobs")
     if not isinstance(positions, list) or len(positions) != len(tokens):
@@ -144,7 +173,7 @@ def _is_position(value: Sequence[Any]) -> bool:
     first = next(iter(value), None)
     if isinstance(first, dict):
         return isinstance(first.get("token"), str) and "top_logprobs" not in first
-    return isinstance(first, list) and not isinstance(next(iter(first), None), (dict, list))
+    return isinstance(first, list) and bool(first) and not isinstance(first[0], (dict, list))
 
 
 def _read_positions(

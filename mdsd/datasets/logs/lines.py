@@ -19,7 +19,8 @@ class LoggedPosition:
     """The most probable next tokens under the target and its drafts, after the same text.
 
     Tokens are ids, texts, or bytes where these are no text; all others are at most as probable as
-    the last of those known.
+    the last of those known. Where a map does not say which token was sampled, that one may be the
+    last, and all others are at most as probable as the last but one.
 
     Attributes
     ----------
@@ -78,8 +79,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make an object of its members; Python would take the last of equal keys and say nothing."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        again = next(key for k, key in enumerate(keys) if key in keys[:k])
+        again = next((key for key, value in pairs if found[key] != value), None)
+        if again is None:
+            return found
         raise Problem(f"has the key {shown(again)} twice in one object", InvalidDistributionError)
     return found
 

@@ -64,7 +64,8 @@ def read_jsonl(path: str | os.PathLike[str]) -> TopLogprobs:
 
         or many: a list of such positions, `{"content": [...]}` of the chat endpoint,
         `{"tokens": [...], "top_logprobs": [...]}` of the older completions, `prompt_logprobs` or
-        `logprobs` with one of these, `meta_info` of SGLang, or a whole response with one choice.
+        `logprobs` with one of these, `meta_info` of SGLang, `completion_probabilities` of
+        llama-server, or a whole response with one choice.
 
     Returns
     -------
@@ -77,7 +78,7 @@ def read_jsonl(path: str | os.PathLike[str]) -> TopLogprobs:
         their positions, their text or the way they name tokens.
     InvalidDistributionError
         If a value is no log-probability, those of a position sum to more than 1, or a token or a
-        key is there twice. File, line, field and value are named.
+        key is there twice with different values. File, line, field and value are named.
 
     See Also
     --------
@@ -92,12 +93,15 @@ def read_jsonl(path: str | os.PathLike[str]) -> TopLogprobs:
 
     - The sampled token, which servers add, is left out if it may rank below others: by its rank
       (vLLM), as the first of a chat endpoint's list though the least probable there, or as the
-      least probable of a completion's map.
-    - So are -9999.0, which stands for "very unlikely" at OpenAI and for minus infinity at vLLM,
-      and minus infinity itself.
-    - Texts that several tokens share (an empty one, or one with the replacement character for
-      broken UTF-8) name no token without `bytes` of their own; they and all tokens below them are
-      left out. Ask for token ids where the server offers them.
+      least probable of a completion's map. Listed twice, it is known to be of the top.
+    - A map of one position alone, or of ids without ranks, does not say which token was sampled: it
+      is kept whole, and its least probable token may be that one. Intervals hold either way.
+    - Left out are -9999.0, which stands for "very unlikely" at OpenAI and for minus infinity at
+      vLLM, minus infinity itself, and null, which SGLang writes for it.
+    - A token is its bytes: `bytes`, those that a completion's text has in escapes after "bytes:",
+      or the text in UTF-8. Texts that several tokens share (an empty one, or one with the
+      replacement character for broken UTF-8) name none; they and all tokens below them are left
+      out. Ask for token ids where the server offers them.
 
     Positions that are null or empty on all sides, such as the first of a prompt, are skipped.
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from mdsd._files import as_path
 from mdsd.datasets.captures import CapturedPosition
 from mdsd.datasets.captures.folder import check_folder
+from mdsd.datasets.mistaken import warn_of_models
 from mdsd.decoding import Model
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.capturing.capture_settings import DEFAULT_TOP_K, CaptureSettings
@@ -210,7 +211,7 @@ def _positions(
     A text is always read from its beginning, in the same calls, so that what is found does not
     depend on where a capture was interrupted.
     """
-    kept = settings.kept(job.vocab_size)
+    kept, asked = settings.kept(job.vocab_size), False
     for number, prompt in enumerate(job.prompts):
         last = len(prompt) - 2 + (settings.max_new_tokens or 0)
         if len(prompt) < settings.shortest_prompt or (number, last) <= after:
@@ -223,6 +224,9 @@ def _positions(
         readers = _readers(job, number)
         for start, stop in blocks(first, len(text) - 1, job.vocab_size):
             tables = [reader.logits(text, start, stop) for reader in readers]
+            if not asked:
+                warn_of_models(job.names, tables)
+                asked = True
             for row, token in enumerate(range(start, stop)):
                 if (number, token) > after:
                     rows = [table[row] for table in tables]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mdsd import datasets
+from mdsd import acceptance_interval, datasets
 from mdsd.datasets import TopLogprobs
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
@@ -149,6 +149,41 @@ SGLANG = json.loads("""
 """)
 SGLANG_READ = [{220: -0.5, 1917: -2.25}, {12366: -0.25, 264: -2.5}, {11: -0.875, 13: -1.75}]
 
+LLAMA = json.loads(r"""
+{
+  "index": 0,
+  "content": " 😀.",
+  "tokens": [],
+  "id_slot": 0,
+  "stop": true,
+  "model": "gpt-3.5-turbo",
+  "tokens_predicted": 2,
+  "generation_settings": {"n_probs": 3, "temperature": 1.0, "post_sampling_probs": false},
+  "prompt": "<s>Hi",
+  "stop_type": "limit",
+  "timings": {"prompt_n": 2, "prompt_ms": 21.5},
+  "completion_probabilities": [
+    {
+      "id": 29871, "token": " ", "bytes": [32], "logprob": -0.5,
+      "top_logprobs": [
+        {"id": 29871, "token": " ", "bytes": [32], "logprob": -0.5},
+        {"id": 243, "token": "�", "bytes": [240], "logprob": -1.25},
+        {"id": 263, "token": " a", "bytes": [32, 97], "logprob": -3.4028234663852886e+38}
+      ]
+    },
+    {
+      "id": 243, "token": "�", "bytes": [240], "logprob": -5.5,
+      "top_logprobs": [
+        {"id": 29991, "token": "!", "bytes": [33], "logprob": -0.75},
+        {"id": 2, "token": "", "bytes": [], "logprob": -1.5},
+        {"id": 29889, "token": ".", "bytes": [46], "logprob": -2.0}
+      ]
+    }
+  ]
+}
+""")
+LLAMA_READ = [{" ": -0.5, b"\xf0": -1.25}, {"!": -0.75}]
+
 ENTRIES = CHAT["choices"][0]["logprobs"]["content"]
 PLAIN = [{" cat": -0.7, " dog": -1.1}]
 LAYOUTS = {
@@ -178,6 +213,20 @@ LAYOUTS = {
     "sglang": (SGLANG, SGLANG_READ),
     "sglang-position": (SGLANG["meta_info"]["output_top_logprobs"][0], SGLANG_READ[1:2]),
     "sglang-positions": (SGLANG["meta_info"]["output_top_logprobs"], SGLANG_READ[1:]),
+    "sglang-positions-of-none": (
+        [[], *SGLANG["meta_info"]["output_top_logprobs"]],
+        SGLANG_READ[1:],
+    ),
+    "llama-server": (LLAMA, LLAMA_READ),
+    "llama-server-positions": (LLAMA["completion_probabilities"], LLAMA_READ),
+    "llama-server-chat": (
+        {"choices": [{"logprobs": {"content": LLAMA["completion_probabilities"]}}]},
+        LLAMA_READ,
+    ),
+    "llama-server-of-no-tokens": (
+        {"prompt_logprobs": [LLAMA_READ[1], {}, None]} | {"content": ""},
+        LLAMA_READ[1:],
+    ),
 }
 
 
@@ -258,6 +307,33 @@ EXTRA = {
     # -9999.0: outside the top at OpenAI, minus infinity at vLLM.
     "placeholder": ({"a": -0.5, "z": -9999.0}, {"a": -0.5}),
     "minus-infinity": ({"a": -0.5, "z": -math.inf}, {"a": -0.5}),
+    # null: minus infinity at SGLang, which JSON cannot hold.
+    "null": ({"a": -0.5, "b": None}, {"a": -0.5}),
+    "null-of-a-field-name": ({"a": -0.5, "content": None, "logprobs": None}, {"a": -0.5}),
+    "null-in-a-chat": ([{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": None}], 1),
+    "null-by-id": ({"3": {"logprob": -0.5, "rank": 1}, "4": {"logprob": None, "rank": 2}}, 1),
+    "null-sglang": ([[-0.5, 3, None], [None, 4, None]], {3: -0.5}),
+    "null-sampled": (completion("z", a=-0.5, z=None), {"a": -0.5}),
+    "null-first": ([[None, 4, None], [-0.5, 3, None]], {3: -0.5}),
+    # The sampled token is listed first, and again in its rank.
+    "twice-and-most-probable": (
+        chat(("a", -0.2), ("a", -0.2), ("b", -2.5)),
+        {"a": -0.2, "b": -2.5},
+    ),
+    "twice-and-least": (
+        chat(("z", -3.5), ("a", -0.2), ("b", -2.5), ("z", -3.5)),
+        {"a": -0.2, "b": -2.5, "z": -3.5},
+    ),
+    "twice-alone": (chat(("a", -0.9), ("a", -0.9)), {"a": -0.9}),
+    "twice-by-bytes": (
+        [
+            {"token": "\ufffd", "logprob": -0.2, "bytes": [240, 159]},
+            {"token": "bytes:\\xf0\\x9f", "logprob": -0.2, "bytes": None},
+        ],
+        {b"\xf0\x9f": -0.2},
+    ),
+    "twice-without-a-name": (chat(("\ufffd", -0.7), ("\ufffd", -0.7), ("a", -2.0)), {}),
+    "twice-by-id": ([[-0.5, 3, None], [-0.5, 3, "a"], [-2.5, 4, None]], {3: -0.5, 4: -2.5}),
     "certain": ({"a": 0, "z": -9999}, {"a": 0.0}),
     "a-little-above-zero": ({"a": 4e-5}, {"a": 0.0}),
     # Texts that name no token.
@@ -285,6 +361,7 @@ EXTRA = {
         {7: -0.2, 12: -3.0},
     ),
     "half-a-surrogate": ({"\ud83d": -0.5}, 1),
+    "no-escape-behind-the-prefix": ({"bytes:": -0.5, "bytes:ab": -1.5}, 2),
 }
 
 
@@ -297,11 +374,55 @@ def test_most_probable_tokens(read, side, expected):
         assert found == pytest.approx(expected)
 
 
-def test_bytes_that_are_the_text_change_nothing(save):
-    entries = [{"token": " é", "logprob": -0.5, "bytes": list(" é".encode())}]
-    log = datasets.read_jsonl(save({"target": entries, "draft": {" é": -0.1}}))
-    (position,) = log.positions
+def spelled(text: str, listed: bytes | None) -> list[dict[str, Any]]:
+    return [{"token": text, "logprob": 0.0, "bytes": None if listed is None else list(listed)}]
+
+
+SPELLINGS = {
+    "text": (spelled(" é", " é".encode()), {" é": 0.0}),
+    "part-of-a-character": (spelled("\ufffd", b"\xf0\x9f"), {r"bytes:\xf0\x9f": 0.0}),
+    "escaped-text": (spelled(r"\xf0\x9f", b"\xf0\x9f"), {r"bytes:\xF0\x9F": 0.0}),
+    "equal-bytes": (spelled(r"\xf0\x9f", b"\xf0\x9f"), spelled("\ufffd", b"\xf0\x9f")),
+    "equal-bytes-that-are-text": (spelled(r"\xc3\xa9", b"\xc3\xa9"), {"é": 0.0}),
+    "behind-a-space": (spelled(" \ufffd", b" \xe2\x80"), {r"bytes: \xe2\x80": 0.0}),
+    "quotation-mark": ({r"bytes: \xe2\x80\x9c": 0.0}, {" “": 0.0}),
+    "text-without-bytes": (spelled("<|end|>", b""), {"<|end|>": 0.0}),
+    "half-a-surrogate": (spelled("?", b"\xed\xa0\xbd"), {"\ud83d": 0.0}),
+    "completion": ({"tokens": [r"bytes:\xe2"], "top_logprobs": [{r"bytes:\xe2": 0.0}]}, "chat"),
+}
+
+
+@pytest.mark.parametrize(("target", "draft"), SPELLINGS.values(), ids=SPELLINGS)
+def test_a_token_is_its_bytes(save, target, draft):
+    if draft == "chat":
+        entry = {"token": "\ufffd", "bytes": [226]}
+        draft = {"content": [{**entry, "top_logprobs": [{**entry, "logprob": 0.0}]}]}
+    (position,) = datasets.read_jsonl(save({"target": target, "draft": draft})).positions
+    assert len(position.target) == 1
     assert position.target.keys() == position.drafts["draft"].keys()
+
+
+def test_a_token_of_two_spellings_counts_once_in_an_interval(save):
+    target = {r"bytes:\xf0\x9f": math.log(0.85), "a": math.log(0.15)}
+    draft = [
+        {"token": "\ufffd", "logprob": math.log(0.95), "bytes": [240, 159]},
+        {"token": "a", "logprob": math.log(0.05), "bytes": [97]},
+    ]
+    (position,) = datasets.read_jsonl(save({"target": target, "draft": draft})).positions
+    found = acceptance_interval(position.target, position.drafts["draft"], num_drafts=1)
+    assert (found.lower, found.upper) == pytest.approx((0.9, 0.9), abs=1e-11)
+
+
+def test_equal_keys_of_equal_values_are_one(save):
+    line = b'{"target": {"a": -0.5, "b": -1.5, "a": -0.5}, "draft": {"a": -0.5}}'
+    (position,) = datasets.read_jsonl(save(line)).positions
+    assert dict(position.target) == {"a": -0.5, "b": -1.5}
+
+
+def test_texts_that_differ_only_in_their_spelling_go_on_alike(save):
+    target = [chat(("a", -0.1), sampled="é"), chat(("a", -0.1))]
+    entry = target[0] | {"token": r"bytes:\xc3\xa9", "bytes": None}
+    assert datasets.read_jsonl(save({"target": target, "draft": [entry, target[1]]})).num_positions
 
 
 def test_the_last_sampled_tokens_of_a_line_may_differ(save):
@@ -473,6 +594,33 @@ BAD_LINES: dict[str, tuple[Any, list[str]]] = {
         ["draft.tokens[0] is 3"],
     ),
     "sglang-without-top": (both({"meta_info": {}}), ["draft.meta_info", "top_logprobs_num"]),
+    "llama-server-without-top": (
+        both({key: value for key, value in LLAMA.items() if key != "completion_probabilities"}),
+        ["draft.completion_probabilities is None", "ask for n_probs"],
+    ),
+    "llama-server-behind-filters": (
+        both(
+            {
+                "content": " a",
+                "completion_probabilities": [
+                    {"id": 3, "token": " a", "bytes": [32, 97], "prob": 0.75, "top_probs": []}
+                ],
+            }
+        ),
+        ["draft.completion_probabilities[0] has no list of top_logprobs", "post_sampling_probs"],
+    ),
+    "llama-server-of-old": (
+        both(
+            {
+                "completion_probabilities": [
+                    {"content": " a", "probs": [{"prob": 0.75, "tok_str": " a"}]}
+                ]
+            }
+        ),
+        ["draft.completion_probabilities[0] has no list of top_logprobs"],
+    ),
+    "llama-server-null": (both({"completion_probabilities": None}), ["is None", "n_probs"]),
+    "choice-without-logprobs": (both({"index": 0, "logprobs": None}), ["hold nothing"]),
     "sglang-field": (
         both({"meta_info": {"input_top_logprobs": 3}}),
         ["draft.meta_info.input_top_logprobs is 3"],
@@ -507,14 +655,12 @@ BAD_VALUES: dict[str, tuple[Any, list[str]]] = {
     "positive": (both({"a": 0.25}), ["draft['a'] is 0.25", "<= 0"]),
     "logit": (both([entry(logprob=18.5)]), ["draft[0].logprob is 18.5"]),
     "string": (both({"a": "-0.5"}), ["draft['a'] is '-0.5'"]),
-    "null": (both({"a": -0.5, "b": None}), ["draft['b'] is None"]),
     "bool": (both({"a": False}), ["draft['a'] is False"]),
     "list": (both({"a": [-0.5]}), ["draft['a'] is [-0.5]"]),
     "vllm-nan": (
         b'{"target": [null, {"3": {"logprob": NaN, "rank": 1}}], "draft": {}}',
         ["target[1]['3'].logprob is nan"],
     ),
-    "sglang-null": (both([[-0.5, 3, None], [None, 4, None]]), ["draft[1][0] is None"]),
     "deep-in-a-response": (
         both({"choices": [{"logprobs": {"content": [{"top_logprobs": [entry(logprob=[])]}]}}]}),
         ["draft.choices[0].logprobs.content[0].top_logprobs[0].logprob is []"],
@@ -533,6 +679,10 @@ BAD_VALUES: dict[str, tuple[Any, list[str]]] = {
     "twice-by-key": (
         both({"7": {"logprob": -0.5}, "07": {"logprob": -2.0}}),
         ["draft has the token 7 twice"],
+    ),
+    "twice-written-otherwise": (
+        both({"é": -0.5, "bytes:\\xc3\\xa9": -1.5}),
+        ["draft has the token 'é' twice"],
     ),
     "equal-keys": (
         b'{"target": {"a": -0.5, "b": -1.5, "a": -3.0}, "draft": {}}',

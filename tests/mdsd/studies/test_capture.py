@@ -52,6 +52,18 @@ def test_most_probable_tokens_with_ties_to_the_lowest_id(dtype, count):
     assert sorted(most_probable(logits, count).tolist()) == sorted(expected)
 
 
+def test_a_model_that_gives_probabilities_is_warned_of_once(tmp_path):
+    class Probs:
+        vocab_size = 3
+
+        def logits(self, prefixes):
+            return np.exp(DRAFT.logits(prefixes))
+
+    with pytest.warns(UserWarning, match="logits of b hold nothing negative") as caught:
+        capture(TARGET, [DRAFT, Probs()], [[0, 1, 2], [2, 0]], tmp_path, names=["t", "a", "b"])
+    assert len(caught) == 1
+
+
 def test_tokens_that_are_not_possible_are_not_kept():
     logits = np.array([-np.inf, 1.0, -np.inf, 0.0, -np.inf])
     assert most_probable(logits, 1).tolist() == [1]
