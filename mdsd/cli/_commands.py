@@ -5,7 +5,7 @@ Heavy imports stand inside the commands, so that help and version stay quick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from mdsd.studies.cells import Cell
-    from mdsd.studies.means import CellValues
     from mdsd.studies.study_settings import StudySettings
 
 
@@ -48,7 +46,8 @@ def compare(**given: Any) -> None:
     from mdsd.studies.study_settings import compare_settings
     from mdsd.studies.terminal import compare_report
 
-    _study(compare_settings, compare_rows, compare_figure, compare_report, **given)
+    lay_out = partial(compare_report, against=given["against"])
+    _study(compare_settings, compare_rows, compare_figure, lay_out, **given)
 
 
 @main.command()
@@ -101,7 +100,8 @@ def study(
             write_files({plot / name: picture(".png", f) for name, f in figures.items()})
 
     described = {"data": data, **settings.describe()}
-    deliver(found.rows, described, lambda: study_table(found.rows, settings.positions), as_json)
+    lay_out = partial(study_table, found.rows, settings.positions, given["against"])
+    deliver(found.rows, described, lay_out, as_json)
 
 
 @main.command()
@@ -132,7 +132,7 @@ def interval(log: Path, output: Path | None, as_json: bool, **given: Any) -> Non
 
 @main.command()
 @options(*REPORTING)
-def report(folder: Path, output: Path) -> None:
+def report(folder: Path, output: Path, against: str | None) -> None:
     """Write a page of HTML about a study: findings, pictures, and tables to sort.
 
     STUDY is a folder that `mdsd study --output` wrote. The page needs nothing but a browser.
@@ -143,7 +143,7 @@ def report(folder: Path, output: Path) -> None:
     from mdsd.studies.terminal import counted
 
     check_writable(output, (".html",))
-    found = read_study(folder)
+    found = read_study(folder, against)
     write_files({output: study_report(found).encode()})
     click.echo(f"{output}: {counted(len(found.rows), 'row')}")
 
@@ -201,7 +201,7 @@ def capture(
     Positions are the tokens of the prompts or, with --sample, those that the target continues them
     by. Of each position the most probable tokens of every model are kept, with their
     log-probabilities under all of them. A capture that was stopped goes on where it was when the
-    same command is given again.
+    same command is given again, and is extended by one with more --positions.
 
     Without folders, the models are n-grams of Python's language reference, and the prompts pages of
     it that they were not trained on.
@@ -343,7 +343,7 @@ _LISTS = ("draft", "draft_model", "verifier", "temperature")
 
 def _study(
     check: Callable[..., StudySettings],
-    average: Callable[[Cell, CellValues, Mapping[str, Any]], list[Any]],
+    average: Callable[..., list[Any]],
     draw: Callable[[Any], Figure],
     lay_out: Callable[[Any, int], RenderableType],
     *,

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
 from itertools import product
@@ -16,7 +16,7 @@ import numpy as np
 
 from mdsd._arguments import check_name, check_whole, shown
 from mdsd._typing import AnyArray
-from mdsd.datasets import Dataset, Source, open_source
+from mdsd.datasets import Source
 from mdsd.drafts import Draft, DraftKind, default_kinds, read_kind
 from mdsd.drafts.base import check_num_drafts
 from mdsd.errors import InvalidArgumentError
@@ -33,6 +33,9 @@ SEARCH_TOLERANCE = 2e-4
 
 _EXACT_TOKENS = 512
 """Largest vocabulary at which searches go on to rounding level instead."""
+
+USUAL_REFERENCE = "rrs"
+"""The verifier that others are compared with unless another is asked for."""
 
 _MOST_PROBED = 1000
 """Drafts of an example: no verifier tells larger numbers apart, and an example has to be cheap."""
@@ -88,6 +91,8 @@ class StudySettings:
     seed : int
     cells : tuple of Cell
         The cases, arranged as they are computed.
+    against : str or None
+        The verifier that all others are compared with.
     """
 
     asked: Cases
@@ -95,6 +100,7 @@ class StudySettings:
     verifiers: Mapping[str, str | Verifier]
     seed: int
     cells: tuple[Cell, ...]
+    against: str | None = None
 
     @property
     def positions(self) -> int:
@@ -149,22 +155,6 @@ def search_tolerance(vocab_size: int) -> float:
     return SEARCH_TOLERANCE if vocab_size > _EXACT_TOKENS else 1e-9
 
 
-def open_dataset(dataset: Dataset) -> Source:
-    """Open a data set that is in memory.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is none.
-    """
-    if not isinstance(dataset, Dataset):
-        raise InvalidArgumentError(
-            f"dataset is {type(dataset).__name__}; expected a Dataset from mdsd.datasets.load or "
-            "mdsd.datasets.read_npz"
-        )
-    return open_source(dataset)
-
-
 def bound_settings(source: Source, **options: Any) -> StudySettings:
     """Check the options of a study of bounds; they are those of `mdsd.studies.bound`.
 
@@ -186,7 +176,11 @@ def bound_settings(source: Source, **options: Any) -> StudySettings:
 
 
 def compare_settings(
-    source: Source, *, verifiers: Iterable[str | Verifier] | None = None, **options: Any
+    source: Source,
+    *,
+    verifiers: Iterable[str | Verifier] | None = None,
+    against: str | None = None,
+    **options: Any,
 ) -> StudySettings:
     """Check the options of a comparison; they are those of `mdsd.studies.compare`.
 
@@ -194,6 +188,7 @@ def compare_settings(
     ----------
     source : Source
     verifiers : iterable of str or Verifier, optional
+    against : str, optional
     **options
 
     Returns
@@ -206,11 +201,17 @@ def compare_settings(
     InvalidArgumentError
         As for `bound_settings`.
     """
-    return _read_settings(source, _read_verifiers(verifiers), **_single_filter(source, options))
+    chosen, reference = _read_compared(verifiers, against)
+    found = _read_settings(source, chosen, **_single_filter(source, options))
+    return replace(found, against=reference)
 
 
 def grid_settings(
-    source: Source, *, verifiers: Iterable[str | Verifier] | None = None, **options: Any
+    source: Source,
+    *,
+    verifiers: Iterable[str | Verifier] | None = None,
+    against: str | None = None,
+    **options: Any,
 ) -> StudySettings:
     """Check the options of a study; they are those of `mdsd.studies.study`.
 
@@ -218,6 +219,7 @@ def grid_settings(
     ----------
     source : Source
     verifiers : iterable of str or Verifier, optional
+    against : str, optional
     **options
 
     Returns
@@ -234,8 +236,9 @@ def grid_settings(
     cuts = {name: listed(name, options.pop(name, (everything[name],))) for name in CUT_COLUMNS}
     filters, described = _filter_grid(options.pop("temperatures", (1.0,)), cuts)
     yardsticks = tuple(kind for kind in default_kinds() if not kind.one_model_each)
-    chosen = _read_verifiers(verifiers)
-    return _read_settings(source, chosen, filters, described, yardsticks, **options)
+    chosen, reference = _read_compared(verifiers, against)
+    found = _read_settings(source, chosen, filters, described, yardsticks, **options)
+    return replace(found, against=reference)
 
 
 def _single_filter(source: Source, options: dict[str, Any]) -> dict[str, Any]:
@@ -399,6 +402,17 @@ def _read_verifiers(
     if verifiers is None:
         return {name: name for name in verifier_names()}
     return _by_label("verifiers", listed("verifiers", verifiers), _verifier_name)
+
+
+def _read_compared(
+    verifiers: Iterable[str | Verifier] | None, against: str | None
+) -> tuple[dict[str, str | Verifier], str | None]:
+    """Check a list of verifiers and the one they are compared with, which joins them if asked."""
+    chosen = _read_verifiers(verifiers)
+    if against is None:
+        return chosen, USUAL_REFERENCE if USUAL_REFERENCE in chosen else None
+    known = (*chosen, *(name for name in verifier_names() if name not in chosen))
+    return {**chosen, against: chosen.get(check_name("against", against, known), against)}, against
 
 
 def _verifier_name(verifier: str | Verifier) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mdsd._solvers._compiled import compiled
 from mdsd._typing import FloatArray, IntArray
 from mdsd.verifiers._rejection_paths import (
     SCALE,
@@ -22,7 +23,6 @@ from mdsd.verifiers._rejection_paths import (
     path_tables,
     remaining_mass,
 )
-from solvers._compiled import compiled
 
 _FIRST_CAP = 1.0 / SCALE
 

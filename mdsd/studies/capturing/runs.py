@@ -58,7 +58,8 @@ def capture(
         Texts as token ids.
     folder : path-like
         Made if it is not there. One in which the same capture was begun, however it ended, is gone
-        on with; what it holds at the end does not depend on that.
+        on with, and one that was asked for fewer `positions` is extended; what it holds at the end
+        does not depend on that.
     names : list of str, optional
         Of the target and of each draft model; "target", "draft_0", "draft_1", ... if not given.
     vocabulary : mapping of str to int, optional
@@ -162,24 +163,26 @@ def run_capture(
     InvalidArgumentError, InvalidDistributionError
         As for `capture`.
     """
-    total = _most_positions(job, settings)
+    most = _most_positions(job, settings)
+    total = most if settings.positions is None else min(most, settings.positions)
     check_folder(folder)
     writer = open_writer(folder, job.header(settings))
     size = settings.shard_size(job.vocab_size, len(job.models))
     before = writer.num_positions
-    left = None if settings.positions is None else settings.positions - before
-    # As far as that can be told, all is captured: only the last shard is short.
-    complete = before % size != 0 or (left is not None and left <= 0)
-    if not complete:
+    if before < total:
         found = _positions(job, settings, last_place(writer))
-        reported = _reported(islice(found, left), before, total, progress)
+        reported = _reported(islice(found, total - before), before, total, progress)
+        # Of a capture that is extended the last shard is filled up first.
+        short = before % size
+        if short and (rest := list(islice(reported, size - short))):
+            writer.extend_shard(rest)
         while shard := list(islice(reported, size)):
             writer.write_shard(shard)
     return summarise(folder, writer.num_positions - before)
 
 
 def _most_positions(job: CaptureJob, settings: CaptureSettings) -> int:
-    """Count positions, as if no sample ended early; refuse a job that has none."""
+    """Count positions there can be, as if no sample ended early; refuse a job that has none."""
     counts = [
         settings.max_new_tokens or len(prompt) - settings.min_context
         for prompt in job.prompts
@@ -191,7 +194,7 @@ def _most_positions(job: CaptureJob, settings: CaptureSettings) -> int:
             f"prompts has none of {settings.shortest_prompt} tokens, as min_context "
             f"{settings.min_context} needs; the longest has {longest}"
         )
-    return sum(counts) if settings.positions is None else min(sum(counts), settings.positions)
+    return sum(counts)
 
 
 def _reported(

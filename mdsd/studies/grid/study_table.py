@@ -11,6 +11,8 @@ from mdsd.studies.terminal import (
     Columns,
     as_points,
     as_probability,
+    difference_column,
+    difference_legend,
     headed_groups,
     notes,
     sectioned,
@@ -23,7 +25,9 @@ _LEGEND = (
 )
 
 
-def study_table(rows: Sequence[StudyRow], positions: int) -> RenderableType:
+def study_table(
+    rows: Sequence[StudyRow], positions: int, against: str | None = None
+) -> RenderableType:
     """Lay out a study: one table for each draft model, temperature and filter, best first.
 
     Parameters
@@ -31,6 +35,8 @@ def study_table(rows: Sequence[StudyRow], positions: int) -> RenderableType:
     rows : sequence of StudyRow
     positions : int
         Positions of the study; rows averaged over fewer are listed below the tables.
+    against : str, optional
+        The verifier the differences to which are shown, instead of where acceptance is lost.
     """
     columns: Columns = {
         "draft distribution": lambda row: row.draft,
@@ -42,5 +48,9 @@ def study_table(rows: Sequence[StudyRow], positions: int) -> RenderableType:
         "constr.": lambda row: as_points(row.lost_to_construction),
         "verif.": lambda row: as_points(row.lost_to_verifier),
     }
+    legend = _LEGEND
+    if against is not None:
+        columns = {name: columns[name] for name in list(columns)[:5]} | difference_column(against)
+        legend = f"Means over {{}}; {difference_legend(rows, against)}"
     tables = sectioned(headed_groups(rows), columns, shared=3)
-    return Group(*tables, *notes(rows, positions, _LEGEND))
+    return Group(*tables, *notes(rows, positions, legend))
