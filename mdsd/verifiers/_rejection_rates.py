@@ -255,7 +255,7 @@ def _draw_rejected(
             else:
                 high, growing = k, False
         picks[i] = low
-    return total
+    return float(total)
 
 
 @compiled(inner=True)
@@ -455,7 +455,7 @@ def sample_rejection(
         for b in range(bundles):
             if now.counts[b] > 1 and others[b] > 0.0:
                 wanted = 0.25 * paths * worths[b] / worth if worth > 0.0 else 0.0
-                draws[b] = max(draws[b], 2, int(math.ceil(wanted)))
+                draws[b] = max(draws[b], 2, math.ceil(wanted))
             children += likely[b] + draws[b]
         then = _no_paths(children, level + 1)
         own_parents, own_factors = np.zeros(children, dtype=np.int64), np.zeros(children)
