@@ -65,6 +65,10 @@ class BiasedVerification(StepVerification):
     def __repr__(self) -> str:
         return f"BiasedVerification(epsilon={self.epsilon!r}, redraw={self.redraw!r})"
 
+    @property
+    def supported(self) -> str:  # noqa: D102
+        return "every draft distribution with num_drafts=1"
+
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
         for draft in laws:
             if draft.num_drafts != 1:

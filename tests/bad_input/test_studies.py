@@ -111,7 +111,10 @@ def study_rows() -> Iterator[list[Row]]:
         ),
     ):
         yield rows(call, argument, study, InvalidArgumentError, datasets)
-        near: Values = {"name": ("smolm2", "smolm2"), "missing": ("no/such.npz", "No such file")}
+        near: Values = {
+            "name": ("smolm2", "smolm2"),
+            "missing": ("no/such.npz", "there is no folder no"),
+        }
         yield rows(call, argument, study, InvalidArgumentError, near, named="")
         for option, values, named in table:
             usual = {"num_drafts": [3], "drafts": ["greedy"], "positions": 1}
@@ -151,7 +154,11 @@ def study_rows() -> Iterator[list[Row]]:
             {"none": (None, "None"), "number": (5, "5"), "unknown": ("smolm", "smollm2")},
             "data",
         ),
-        ("output", {"number": (5, "5"), "bytes": (b"study", "bytes")}, "output"),
+        (
+            "output",
+            {"number": (5, "5"), "bytes": (b"study", "bytes"), "file": ("no.csv", "no.csv")},
+            "output",
+        ),
         ("workers", written(0, -1, 1.5, True, "2"), "workers"),
         ("scheduler", {"number": (5, "5"), "bytes": (b"tcp://a:1", "b'tcp")}, "scheduler"),
     ]

@@ -322,7 +322,7 @@ def test_comparison_says_which_verifier_does_not_apply():
         ("--draft-model nothere", ["target is missing"]),
         ("--target nothere --draft-model .", ["'nothere'", "no folder"]),
         ("--output out.txt", ["out.txt", ".csv or .json"]),
-        ("--output gone/out.csv", ["gone/out.csv", "No such file"]),
+        ("--output gone/out.csv", ["gone/out.csv", "there is no folder gone"]),
         ("--plot out.png", ["--plot"]),
         ("data.npz", ["data.npz"]),
     ],
