@@ -22,7 +22,7 @@ export PYTEST_ADDOPTS ?= -o cache_dir=$(CACHES)/pytest
 IMPORTS := --cache-dir $(CACHES)/imports
 endif
 
-.PHONY: demo test lint kernels tests wheel-tests test-torch environments bench bench-decode bench-study study study-smollm2 \
+.PHONY: demo test lint kernels tests wheel-tests docs test-torch environments bench bench-decode bench-study study study-smollm2 \
 	study-page fuzz clean
 
 demo: $(VENV)/.installed
@@ -50,6 +50,11 @@ tests: kernels
 wheel-tests: $(VENV)/.installed-dev
 	$(BIN)/python tools/check_wheel.py
 
+# The site. With SITE= it is built and thrown away: whether it can be is what a check wants to know.
+SITE ?= build/site
+docs: $(VENV)/.installed-dev
+	$(BIN)/python tools/build_docs.py $(SITE)
+
 test-torch: $(TORCH_VENV)/.installed
 	$(TORCH_VENV)/bin/python -m pytest tests/torch -n $(WORKERS) --dist worksteal
 
@@ -68,7 +73,7 @@ bench-study: $(VENV)/.installed-dev
 DRAFTS := with_replacement,without_replacement,greedy,spechub,top_k
 VERIFIERS := rrs,kseq,spechub,greedy,optimal
 STUDY := mdsd study --draft $(DRAFTS) --verifier $(VERIFIERS) --workers $(WORKERS) --dpi 150
-study: $(VENV)/.installed
+study: $(VENV)/.installed-dev
 	$(BIN)/$(STUDY) smollm2 --draft-model drop2,drop3,context32,context8,ngram \
 		--num-drafts 2,3,4 --temperature 0.6,1 --output build/study/main --plot build/study/main
 	$(BIN)/$(STUDY) smollm2 --draft-model drop2,ngram --num-drafts 3 \

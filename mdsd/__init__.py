@@ -24,15 +24,7 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 
-import solvers as _solvers
-
-if getattr(_solvers, "__distribution__", None) != "mdsd":
-    raise ImportError(
-        f"the package 'solvers' at {getattr(_solvers, '__file__', 'an unknown place')} does not "
-        "belong to mdsd: another package of that name has overwritten it or comes first on the "
-        "path; install mdsd into an environment of its own"
-    )
-
+from mdsd import _own_solvers as _own_solvers  # before whatever imports them
 from mdsd._version import __version__
 from mdsd.batch import BatchVerification, acceptance_bounds, acceptance_rates, verify_batch
 from mdsd.bounds import AcceptanceBound, acceptance_bound

@@ -134,8 +134,8 @@ def temporary_path(path: Path) -> Path:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that replaces none and is there in full, on the disk, or not at all.
+def new_file(path: Path, *, replacing: bool = False) -> Iterator[BinaryIO]:
+    """Write a file that is there in full, on the disk, or not at all.
 
     It is written under a temporary name in the same folder; if the block fails, nothing is left,
     and after a kill at most the temporary file.
@@ -144,6 +144,9 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     ----------
     path : path
         A name in a folder that exists.
+    replacing : bool, default False
+        Take the place of a file of that name, which is there until then; otherwise it replaces
+        none.
 
     Raises
     ------
@@ -156,7 +159,10 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        _give_name(temporary, path)
+        if replacing:
+            temporary.replace(path)
+        else:
+            _give_name(temporary, path)
         _sync_folder(path.parent)
     except FileExistsError:
         raise InvalidArgumentError(f"{path_name(path)}: is there already") from None

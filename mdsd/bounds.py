@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from mdsd._arguments import check_name, check_number, check_whole, one_line
 from mdsd._frozen import FrozenArrays
 from mdsd._probabilities import check_probs, check_same_vocab, ratio_order
+from mdsd._shown import Shown, cut
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.base import (
@@ -27,8 +28,8 @@ from mdsd.drafts.declared import DeclaredDraft
 from mdsd.errors import MdsdError, SolverError, UnsupportedError, solver_errors
 
 if TYPE_CHECKING:
-    from solvers.token_lottery import TokenLottery
-    from solvers.transport import TransportInstance, TransportSolution
+    from mdsd._solvers.token_lottery import TokenLottery
+    from mdsd._solvers.transport import TransportInstance, TransportSolution
 
 MAX_PAIRS = 300_000
 """Most pairs (drafted token, tuple) in an explicit formulation."""
@@ -37,8 +38,8 @@ MAX_SUBSET_TOKENS = 18
 """Most tokens among which subset selection is exhaustive."""
 
 
-@dataclass(frozen=True, eq=False)
-class AcceptanceBound(FrozenArrays):
+@dataclass(frozen=True, eq=False, repr=False)
+class AcceptanceBound(Shown, FrozenArrays):
     """The largest acceptance probability of a lossless verifier, with its certificate.
 
     Attributes
@@ -65,6 +66,9 @@ class AcceptanceBound(FrozenArrays):
     subset: IntArray
     method: str
     gap: float
+
+    def _facts(self) -> dict[str, object]:
+        return {**vars(self), "subset": cut(self.subset, "tokens")}
 
 
 def acceptance_bound(
@@ -235,7 +239,7 @@ def _search(
     fast: bool,
 ) -> TokenLottery:
     """Search by the parts of a law, or token by token where it does not tell them."""
-    from solvers.token_lottery import EXACT, FAST, find_group_lottery, find_single_lottery
+    from mdsd._solvers.token_lottery import EXACT, FAST, find_group_lottery, find_single_lottery
 
     parts = draft.law_parts()
     with solver_errors():
@@ -279,7 +283,7 @@ def _submodular(problem: _Problem) -> AcceptanceBound:
 
 
 def _instance(problem: _Problem) -> TransportInstance:
-    from solvers.transport import merge_tuples
+    from mdsd._solvers.transport import merge_tuples
 
     ids, probs = problem.draft.tuple_arrays()
     # What rounding left of the tuples' total would look like unfairness to an exact solver.
@@ -291,7 +295,7 @@ def _explicit(name: str, module: str, function: str) -> Callable[[_Problem], Acc
         from importlib import import_module
 
         solver: Callable[[TransportInstance], TransportSolution]
-        solver = getattr(import_module(f"solvers.{module}"), function)
+        solver = getattr(import_module(f"mdsd._solvers.{module}"), function)
         try:
             with solver_errors(name):
                 solution = solver(_instance(problem))

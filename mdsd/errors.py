@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from solvers.errors import SolverFailure
+from mdsd._solvers.errors import SolverFailure
 
 
 class MdsdError(Exception):

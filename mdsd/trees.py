@@ -10,14 +10,18 @@ from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 
 from mdsd._arguments import check_whole, shown
+from mdsd._shown import Shown, cut
 from mdsd.errors import InvalidArgumentError
 
 MAX_NODES = 100_000
 """Most drafted nodes of a tree; beyond it a branching is taken for a mistake."""
 
+_MOST_DRAWN = 200
+"""Most drafted nodes of a tree that a notebook draws."""
 
-@dataclass(frozen=True)
-class TreeShape:
+
+@dataclass(frozen=True, repr=False)
+class TreeShape(Shown):
     """Which drafted token follows which, in one step of a decoder.
 
     Node 0 is the root, the last token known; every other node is a drafted token. Nodes stand in
@@ -320,6 +324,42 @@ class TreeShape:
         if depth >= self.depth:
             return self
         return TreeShape(self.parents[: self.level(depth).stop])
+
+    def _facts(self) -> dict[str, object]:
+        regular = self.branching
+        listed = {"parents": self.parents} if regular is None else {"branching": regular}
+        cuts = {name: cut(values, "in all") for name, values in listed.items()}
+        return {"num_nodes": self.num_nodes, "depth": self.depth, **cuts}
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + self._drawing()
+
+    def _drawing(self) -> str:
+        """Draw the tree, unless it has too many nodes to see one."""
+        if self.num_nodes > _MOST_DRAWN:
+            return ""
+        # Children follow their parents, so a parent's place is known once all behind it are; the
+        # depth-first order of the leaves is that of their paths.
+        places = [0.0] * len(self.parents)
+        for column, leaf in enumerate(sorted(self.leaves, key=self.path)):
+            places[leaf] = float(column)
+        for node in reversed(range(len(places))):
+            below = self.children(node)
+            if below:
+                places[node] = (places[below[0]] + places[below[-1]]) / 2.0
+        points = [(12 + 20 * x, 12 + 28 * y) for x, y in zip(places, self.depths, strict=True)]
+        edges = (
+            f"M{points[parent][0]:g} {points[parent][1]}L{points[node][0]:g} {points[node][1]}"
+            for node, parent in enumerate(self.parents)
+            if node
+        )
+        dots = (f'<circle cx="{x:g}" cy="{y}" r="4"/>' for x, y in points)
+        width, height = 24 + 20 * (len(self.leaves) - 1), 24 + 28 * self.depth
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'fill="currentColor" stroke="currentColor"><path d="{"".join(edges)}"/>'
+            f"{''.join(dots)}</svg>"
+        )
 
     def _check_node(self, node: int) -> None:
         if type(node) is not int or not 0 <= node < len(self.parents):

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 
 import mdsd
+from mdsd._solvers._compiled import cache_folder, silence
 from mdsd._typing import FloatArray
 from mdsd.batch._threads import _available_cores
 from mdsd.decoding import generate
 from mdsd.decoding.ngram import NGramModel
 from mdsd.drafts import DraftDistribution, default_kinds
 from mdsd.testing import drafts_of
-from solvers._compiled import cache_folder, silence
 
 _ROWS = 4
 _DRAWS = 64  # some of which are rejected

@@ -7,6 +7,7 @@ container, it is compiled again by every process, and works all the same.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -50,6 +51,10 @@ def compiled(*, inner: bool = False, **options: Any) -> Callable[[_Function], _F
     -----
     Numba refuses to decorate where it finds no place to keep results in; then nothing is kept.
 
+    It names what it keeps by file and function, and loads it under the module that compiled it. The
+    files of this package have two names, `solvers` and `mdsd._solvers`, which must not take each
+    other's results: functions of the first are kept under another name.
+
     Examples
     --------
     >>> @compiled(error_model="numpy")
@@ -62,13 +67,30 @@ def compiled(*, inner: bool = False, **options: Any) -> Callable[[_Function], _F
     options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
 
     def decorate(function: _Function) -> _Function:
+        package, _, _ = function.__module__.partition(".")
+        if package == "solvers":
+            function.__qualname__ = f"{package}.{function.__qualname__}"
         try:
-            kept: _Function = njit(cache=True, **options)(function)
+            kept: _Function = njit(cache=_has_a_place(function), **options)(function)
         except RuntimeError:
             kept = njit(**options)(function)
         return kept
 
     return decorate
+
+
+def _has_a_place(function: Callable[..., Any]) -> bool:
+    """Tell whether numba may look for a place to keep results in.
+
+    For a user without a home, such as a number that a container was started with, it would make a
+    folder called "~" in the current one.
+    """
+    cache = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or "~"
+    if os.path.isabs(os.path.expanduser(cache)):
+        return True
+    beside = Path(function.__code__.co_filename).parent
+    kept = beside / "__pycache__"
+    return os.access(kept if kept.exists() else beside, os.W_OK) and not kept.is_file()
 
 
 class CompilationNotice(event.Listener):

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers._compiled import compiled
-from solvers._typing import FloatArray, IntArray
-from solvers.hitting import MASS_SCALE, _expm1_ratio, _node
-from solvers.ratio_groups import (
+from ._compiled import compiled
+from ._typing import FloatArray, IntArray
+from .hitting import MASS_SCALE, _expm1_ratio, _node
+from .ratio_groups import (
     HEAVY,
     NUM_BUCKETS,
     RatioGroups,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from solvers.errors import SolverFailure
+from .errors import SolverFailure
 
 _ROUNDING = 1e-9
 """How far rounding may lift what is attained above its bound: measured, it is some 1e-13."""
@@ -34,10 +34,10 @@ def certified_gap(upper: float, attained: float, *, method: str) -> float:
     --------
     >>> certified_gap(0.75, 0.5, method="search")
     0.25
-    >>> certified_gap(0.5, 0.75, method="search")
+    >>> certified_gap(0.5, 0.75, method="lp")
     Traceback (most recent call last):
         ...
-    solvers.errors.SolverFailure: search failed: the upper bound 0.5 is below the attained 0.75
+    mdsd._solvers.errors.SolverFailure: lp failed: the upper bound 0.5 is below the attained 0.75
     """
     if not upper - attained >= -_ROUNDING:
         status = f"the upper bound {float(upper)!r} is below the attained {float(attained)!r}"

@@ -11,9 +11,9 @@ import math
 
 import numpy as np
 
-from solvers._compiled import compiled
-from solvers._typing import FloatArray, IntArray
-from solvers.grouped_law import CERTAIN, INDEPENDENT, GroupedLaw, part_of
+from ._compiled import compiled
+from ._typing import FloatArray, IntArray
+from .grouped_law import CERTAIN, INDEPENDENT, GroupedLaw, part_of
 
 _STRETCH = 32
 """Groups handled between two fresh exponentials; each product in between rounds once."""

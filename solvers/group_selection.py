@@ -23,13 +23,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._compiled import compiled
-from solvers._typing import FloatArray, IntArray
-from solvers.arrivals import POWERS, arrival_chances, count_faint, flow_of_faint
-from solvers.group_hits import hits_of_groups, join_group, reach_groups
-from solvers.grouped_law import CERTAIN, DRAWS, INDEPENDENT, GroupedLaw
-from solvers.hitting import MASS_SCALE
-from solvers.ratio_groups import bucket_of, place_among
+from ._compiled import compiled
+from ._typing import FloatArray, IntArray
+from .arrivals import POWERS, arrival_chances, count_faint, flow_of_faint
+from .group_hits import hits_of_groups, join_group, reach_groups
+from .grouped_law import CERTAIN, DRAWS, INDEPENDENT, GroupedLaw
+from .hitting import MASS_SCALE
+from .ratio_groups import bucket_of, place_among
 
 
 @compiled(nogil=True, fastmath={"reassoc", "contract", "arcp"})

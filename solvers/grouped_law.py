@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._compiled import compiled
-from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.arrivals import POWERS, DrawTables, latest_time, tabulate_draws
-from solvers.ratio_groups import RatioGroups, bucket_of, group_with_sums, groups_alone
+from ._compiled import compiled
+from ._typing import BoolArray, FloatArray, IntArray
+from .arrivals import POWERS, DrawTables, latest_time, tabulate_draws
+from .ratio_groups import RatioGroups, bucket_of, group_with_sums, groups_alone
 
 CERTAIN, INDEPENDENT, DRAWS = 0, 1, 2
 

@@ -19,8 +19,8 @@ from itertools import count
 
 import numpy as np
 
-from solvers._compiled import compiled
-from solvers._typing import FloatArray, IntArray
+from ._compiled import compiled
+from ._typing import FloatArray, IntArray
 
 _LOWEST_NODE = -3.75
 """s at the first node: everything below it weighs less than 1e-19."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers._typing import FloatArray, IntArray
-from solvers.grouped_law import (
+from ._typing import FloatArray, IntArray
+from .grouped_law import (
     CERTAIN,
     DRAWS,
     INDEPENDENT,

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from solvers._typing import FloatArray
-from solvers.errors import SolverFailure
-from solvers.transport import (
+from ._typing import FloatArray
+from .errors import SolverFailure
+from .transport import (
     TransportInstance,
     TransportSolution,
     best_prefix_subset,

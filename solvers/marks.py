@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers._compiled import compiled
-from solvers._typing import FloatArray, IntArray
-from solvers.prefix import prefix_with_replacement
-from solvers.ratio_groups import (
+from ._compiled import compiled
+from ._typing import FloatArray, IntArray
+from .prefix import prefix_with_replacement
+from .ratio_groups import (
     RatioGroups,
     alone,
     bucket_of,
@@ -33,6 +33,10 @@ from solvers.ratio_groups import (
 
 FEWEST_GROUPS = 384
 """Groups to begin with; so many tokens stand alone. On real positions the gap is then 1e-4."""
+
+
+_MULTIPLIED = 64
+"""Draws up to which powers are multiplied out, which keeps their last digit."""
 
 
 class MarkCoupling(NamedTuple):
@@ -64,7 +68,14 @@ class MarkCoupling(NamedTuple):
 def _mean_slope(left: float, right: float, power: int) -> float:
     """Mean of ``g'(u) = n (1 - u)**(n - 1)`` over [left, right], without cancellation."""
     a, b = 1.0 - left, 1.0 - right
-    # (a**n - b**n) / (a - b), by Horner's rule in homogeneous form.
+    if power > _MULTIPLIED:
+        # (a**n - b**n) / (a - b) by logarithms, whatever n is.
+        length = right - left
+        if length <= 0.0 or a <= 0.0:
+            return power * a ** (power - 1)
+        share = -math.expm1(power * math.log1p(-length / a)) if length < a else 1.0
+        return a**power * share / length
+    # The same by Horner's rule in homogeneous form.
     total = 1.0
     power_of_b = 1.0
     for _ in range(power - 1):

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.errors import SolverFailure
-from solvers.transport import TransportInstance, TransportSolution, verify_solution
+from ._typing import BoolArray, FloatArray, IntArray
+from .errors import SolverFailure
+from .transport import TransportInstance, TransportSolution, verify_solution
 
 _TOLERANCE = 1e-9
 _ORTOOLS_LIMIT = 2**62

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._compiled import compiled
-from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.group_hits import hits_of_groups
-from solvers.grouped_law import GroupedLaw
+from ._compiled import compiled
+from ._typing import BoolArray, FloatArray, IntArray
+from .group_hits import hits_of_groups
+from .grouped_law import GroupedLaw
 
 _TINY = 1e-300
 

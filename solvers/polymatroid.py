@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr_delete, solve_triangular
 
-from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.certificates import certified_gap
-from solvers.prefix import cut_values
+from ._typing import BoolArray, FloatArray, IntArray
+from .certificates import certified_gap
+from .prefix import cut_values
 
 _METHOD = "minimum-norm point"
 """Name in errors."""

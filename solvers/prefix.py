@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from solvers._compiled import compiled
-from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.sorting import falling_order
+from ._compiled import compiled
+from ._typing import BoolArray, FloatArray, IntArray
+from .sorting import falling_order
 
 
 def cut_values(ordered_masses: FloatArray, hits: FloatArray) -> FloatArray:

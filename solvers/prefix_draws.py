@@ -17,11 +17,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._compiled import compiled
-from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.arrivals import SERIES as _EXPM1_POWERS
-from solvers.arrivals import join_token
-from solvers.hitting import (
+from ._compiled import compiled
+from ._typing import BoolArray, FloatArray, IntArray
+from .arrivals import SERIES as _EXPM1_POWERS
+from .arrivals import join_token
+from .hitting import (
     _BLOCK,
     _LOWEST_NODE,
     _NEGLIGIBLE,
@@ -30,7 +30,7 @@ from solvers.hitting import (
     _step,
     arrival_chances,
 )
-from solvers.sorting import falling_order
+from .sorting import falling_order
 
 _POWERS, _FAINT = 8, 1.0 / 128.0
 """Power sums kept, of tokens with a rate times a time up to the second number."""

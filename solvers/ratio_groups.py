@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._compiled import compiled
-from solvers._typing import FloatArray, IntArray
+from ._compiled import compiled
+from ._typing import FloatArray, IntArray
 
 _MANTISSA_BITS = 7
 """Of a ratio, so many bits after the leading one are looked at: buckets 0.4 to 0.8% wide."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from solvers._compiled import compiled
-from solvers._typing import FloatArray, IntArray
+from ._compiled import compiled
+from ._typing import FloatArray, IntArray
 
 _DIGITS = 8
 """Digits of a key, of eight bits each."""

@@ -13,9 +13,9 @@ import math
 
 import numpy as np
 
-from solvers._compiled import compiled
-from solvers._typing import FloatArray
-from solvers.hitting import MASS_SCALE, add_node, arrival_nodes, is_last_node
+from ._compiled import compiled
+from ._typing import FloatArray
+from .hitting import MASS_SCALE, add_node, arrival_nodes, is_last_node
 
 _WIDTH = 16
 """Nodes asked for at a time."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from solvers._typing import FloatArray, IntArray
-from solvers.transport import TransportInstance, TransportSolution, canonical_subset
+from ._typing import FloatArray, IntArray
+from .transport import TransportInstance, TransportSolution, canonical_subset
 
 
 def solve_subsets(instance: TransportInstance, *, limit: int = 18) -> TransportSolution:

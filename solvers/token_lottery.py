@@ -14,21 +14,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.certificates import certified_gap
-from solvers.group_hits import hits_of_groups
-from solvers.group_selection import (
+from ._typing import BoolArray, FloatArray, IntArray
+from .certificates import certified_gap
+from .group_hits import hits_of_groups
+from .group_selection import (
     GroupSelection,
     find_groups,
     find_masses,
     select_groups,
     spread_selection,
 )
-from solvers.grouped_law import GroupedLaw, join_parts, single_groups, with_fewer_nodes
-from solvers.law_parts import LawPart
-from solvers.order_search import FoundOrders, search_orders
-from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
-from solvers.prefix import cut_values
+from .grouped_law import GroupedLaw, join_parts, single_groups, with_fewer_nodes
+from .law_parts import LawPart
+from .order_search import FoundOrders, search_orders
+from .polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
+from .prefix import cut_values
 
 FEWEST_GROUPS = 16
 """Of each part, however many there are."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from solvers._typing import BoolArray, FloatArray, IntArray
-from solvers.errors import SolverFailure
+from ._typing import BoolArray, FloatArray, IntArray
+from .errors import SolverFailure
 
 _EPS = float(np.finfo(np.float64).eps)
 _NEGLIGIBLE = 1e-300  # below this a mass is close to subnormal and relative roundings fail

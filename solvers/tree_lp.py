@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from solvers._typing import FloatArray, IntArray
-from solvers.errors import SolverFailure
+from ._typing import FloatArray, IntArray
+from .errors import SolverFailure
 
 # Solver tolerances are absolute while masses can be far below them: as in `solvers.lp`.
 _MASS_SCALE = 2.0**20

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from solvers._compiled import silence
+from mdsd._solvers._compiled import silence
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,6 +32,7 @@ from . import commands
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 DOCS = tuple(sorted((ROOT / "docs").glob("*.md")))
 
 _BLOCK = re.compile(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mdsd._solvers import token_lottery
+from mdsd._solvers.grouped_law import single_groups
 from mdsd._typing import FloatArray
 from mdsd.drafts import (
     DraftDistribution,
@@ -16,8 +18,6 @@ from mdsd.drafts import (
     WithReplacement,
 )
 from mdsd.verifiers.lottery import LotteryPlan
-from solvers import token_lottery
-from solvers.grouped_law import single_groups
 
 
 def share_groups(patch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,15 @@ FIGURES = {page: re.findall(r"!\[.+?\]\((.+?)\)", text) for page, text in TEXTS.
 SIMULATION = "simulate --output docs/figures --dpi 150"
 """Of many runs: only what does not depend on their number is compared."""
 MOST_BYTES = 150_000
+WITHOUT_CODE = {"papers"}
 
 every_page = pytest.mark.parametrize("page", pages.DOCS, ids=lambda page: page.stem)
 
 
 @every_page
 def test_page_does_what_it_shows(page, folder):
-    assert any(block.is_example or block.command for block in pages.read_blocks(TEXTS[page]))
+    blocks = pages.read_blocks(TEXTS[page])
+    assert any(block.is_example or block.command for block in blocks) != (page.stem in WITHOUT_CODE)
     pages.play(TEXTS[page], folder, skipped={SIMULATION})
 
 
@@ -158,10 +160,16 @@ def headings(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
-@pytest.mark.parametrize("page", [pages.README, *pages.DOCS], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [pages.README, pages.CONTRIBUTING, *pages.DOCS], ids=lambda page: page.stem
+)
 def test_links_lead_somewhere(page):
-    links = re.findall(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
-    for link in links:
+    links = re.findall(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    for words, link in links:
+        if link.startswith("https:"):
+            assert re.fullmatch(r"\d{4}\.\d{5}", words), link
+            assert link == f"https://arxiv.org/abs/{words}"
+            continue
         name, _, anchor = link.partition("#")
         linked = page.parent / name if name else page
         assert linked.exists(), link

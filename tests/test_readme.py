@@ -9,8 +9,12 @@ TEXT = pages.README.read_text(encoding="utf-8")
 
 def test_there_are_examples_and_the_table():
     blocks = pages.read_blocks(TEXT)
-    assert sum(block.is_example for block in blocks) >= 4
+    assert sum(block.is_example for block in blocks) >= 3
     assert [block.command for block in blocks if block.command] == ["compare --num-drafts 3"]
+
+
+def test_it_is_short():
+    assert len(TEXT.splitlines()) <= 200
 
 
 @pytest.mark.usefixtures("folder")

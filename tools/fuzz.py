@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 import mdsd
+from mdsd._solvers import token_lottery
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
 from mdsd.drafts.registry import draft_types
@@ -38,7 +39,6 @@ from mdsd.testing import random_probs
 from mdsd.testing._exact import drafted_mass
 from mdsd.testing._instances import DraftRecipe
 from mdsd.verifiers import Plan, Verifier
-from solvers import token_lottery
 
 MAX_VOCAB_SIZE = 8
 MAX_NUM_DRAFTS = 5
@@ -409,7 +409,7 @@ def _source(name: str) -> tuple[str, str]:
         return "", f"mdsd.get_verifier({name!r})"
     before = ""
     if name == COARSE:
-        before = "from solvers import token_lottery\n\n"
+        before = "from mdsd._solvers import token_lottery\n\n"
         before += "".join(
             f"token_lottery.{part} = {'token_lottery.' * (part == 'FAST')}{value}\n"
             for part, value in _COARSE.items()

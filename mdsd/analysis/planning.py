@@ -22,12 +22,13 @@ from numpy.typing import ArrayLike
 from mdsd._arguments import check_whole
 from mdsd._frozen import FrozenArrays
 from mdsd._ranks import read_acceptance_by_rank
+from mdsd._shown import Shown
 from mdsd._typing import FloatArray, IntArray
 from mdsd.trees import MAX_NODES, TreeShape
 
 
-@dataclass(frozen=True, eq=False)
-class TreePlan(FrozenArrays):
+@dataclass(frozen=True, eq=False, repr=False)
+class TreePlan(Shown, FrozenArrays):
     """The best draft tree for a budget of nodes.
 
     Decoders take it as ``tree=``.
@@ -45,6 +46,12 @@ class TreePlan(FrozenArrays):
     tree: TreeShape
     expected_tokens: float
     tokens_by_budget: FloatArray
+
+    def _facts(self) -> dict[str, object]:
+        return {"tree": self.tree, "expected_tokens": self.expected_tokens}
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + self.tree._drawing()
 
 
 def plan_tree(

@@ -22,7 +22,7 @@ from mdsd.errors import UnsupportedError, solver_errors
 from mdsd.trees import TreeLike, TreeShape, read_tree
 
 if TYPE_CHECKING:
-    from solvers.tree_lp import TreeInstance
+    from mdsd._solvers.tree_lp import TreeInstance
 
 MAX_DRAFTS = 100
 """Most drafts of a tree."""
@@ -108,7 +108,7 @@ def tree_bound(
     >>> [round(float(law @ [0, 1, 2]), 9) for law in laws]
     [1.75, 1.53125]
     """
-    from solvers.tree_lp import solve_tree
+    from mdsd._solvers.tree_lp import solve_tree
 
     if isinstance(tree, TreeGrowth):
         raise UnsupportedError(
@@ -226,7 +226,7 @@ def _instance(
     trees: dict[_Tree, float], strings: list[_String], steps: list[float]
 ) -> TreeInstance:
     """Give numbers to the strings, which stand shorter ones first, and write trees as arrays."""
-    from solvers.tree_lp import TreeInstance
+    from mdsd._solvers.tree_lp import TreeInstance
 
     places = {string: place for place, string in enumerate([(), *strings])}
     numbered = [sorted(places[string] for string in drafted) for drafted in trees]

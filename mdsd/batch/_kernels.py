@@ -16,10 +16,10 @@ import math
 
 import numpy as np
 
+from mdsd._solvers._compiled import compiled
 from mdsd._typing import AnyArray, BoolArray, FloatArray, IntArray
 from mdsd.batch._rules import Rule
 from mdsd.rules.kernels import excess, kseq_excess, kseq_root_and_overlap, overlap
-from solvers._compiled import compiled
 
 UNSURE = -1
 """Answer for a row that rounding could decide either way."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from mdsd._solvers.marks import accept_smallest, grouped_coupling
+from mdsd._solvers.ratio_groups import spread_over_tokens
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.rules.kernels import find_residual
-from solvers.marks import accept_smallest, grouped_coupling
-from solvers.ratio_groups import spread_over_tokens
 
 
 def verify_mark_rows(

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from mdsd._solvers._compiled import compiled
+from mdsd._solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
+from mdsd._solvers.prefix import prefix_with_replacement
+from mdsd._solvers.rejection_caps import rejection_caps
+from mdsd._solvers.sorting import falling_order
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.batch._rules import Value
 from mdsd.rules.kernels import MULTIPLIED, any_of_tries, excess, kseq_root_and_overlap, overlap
-from solvers._compiled import compiled
-from solvers.hitting import MASS_SCALE, _mean_token_hit, _prefix_hits
-from solvers.prefix import prefix_with_replacement
-from solvers.sorting import falling_order
+from mdsd.rules.rrs import FOLLOWED
+
+_INSERTED = 256
+"""Tokens that are sooner kept in order one by one than by sorting all."""
 
 
 @compiled(nogil=True, error_model="numpy")
@@ -71,6 +76,8 @@ def bound_over_all_prefixes(p: FloatArray, q: FloatArray, num_draws: int, step: 
 @compiled(inner=True)
 def _most_likely(q: FloatArray, count: int) -> IntArray:
     """Ids of the `count` largest entries, largest first, ties to the lowest id, in one pass."""
+    if count > _INSERTED:
+        return falling_order(q)[:count]
     top = np.empty(count + 1, dtype=np.int64)  # and a place for the one that falls out
     found = 0
     for i in range(len(q) if count else 0):
@@ -114,6 +121,8 @@ def _first_rate(p: FloatArray, q: FloatArray, num_others: int) -> float:
 @compiled(inner=True)
 def _rrs_rate(p: FloatArray, q: FloatArray, num_drafts: int) -> float:
     """Raise the cap by the mass left above it, from round to round."""
+    if num_drafts > FOLLOWED:
+        return overlap(p, q, rejection_caps(p, q, num_drafts).caps[-1])
     cap, before = 1.0, 1.0
     for _ in range(num_drafts - 1):
         left = excess(p, q, cap, 0, len(p))

@@ -17,9 +17,9 @@ def closed_values(
     value: Value, target: BatchProbs, drafted: BatchProbs, num_drafts: int
 ) -> FloatArray:
     """Compute a value in closed form of each row, (B,)."""
+    from mdsd._solvers.hitting import _step
+    from mdsd._solvers.prefix_draws import FEWEST_TOKENS
     from mdsd.batch._value_kernels import value_rows
-    from solvers.hitting import _step
-    from solvers.prefix_draws import FEWEST_TOKENS
 
     if value == Value.BOUND_WITHOUT and target.rows.shape[1] >= FEWEST_TOKENS:
         return values_of_rows(partial(_bound_without_replacement, num_drafts), target, drafted)
@@ -33,9 +33,9 @@ def closed_values(
 def _bound_without_replacement(num_drafts: int, row: int, p: FloatArray, q: FloatArray) -> float:
     # Called row by row, which costs nothing beside so many tokens: inside `value_rows` it would
     # have to be compiled together with all the other values.
+    from mdsd._solvers.hitting import _step
+    from mdsd._solvers.prefix_draws import value_without_replacement
     from mdsd.batch._value_kernels import bound_over_all_prefixes
-    from solvers.hitting import _step
-    from solvers.prefix_draws import value_without_replacement
 
     found = value_without_replacement(p, q, num_drafts)
     if found is not None:

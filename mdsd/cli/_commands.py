@@ -53,7 +53,8 @@ def compare(**given: Any) -> None:
     from mdsd.studies.study_rows import CompareRow
     from mdsd.studies.terminal import compare_report
 
-    _study(CompareRow, compare_rows, compare_figure, compare_report, **given)
+    lay_out = partial(compare_report, against=given["against"])
+    _study(CompareRow, compare_rows, compare_figure, lay_out, **given)
 
 
 @main.command()
@@ -109,7 +110,8 @@ def study(
             write_files({pictures / name: picture(".png", f, dpi) for name, f in figures.items()})
 
     described = {"data": data, **settings.describe()}
-    deliver(found.rows, described, lambda: study_table(found.rows, settings.positions), as_json)
+    lay_out = partial(study_table, found.rows, settings.positions, given["against"])
+    deliver(found.rows, described, lay_out, as_json)
 
 
 @main.command()
@@ -140,7 +142,7 @@ def interval(log: Path, output: Path | None, as_json: bool, **given: Any) -> Non
 
 @main.command()
 @options(*REPORTING)
-def report(folder: Path, output: Path) -> None:
+def report(folder: Path, output: Path, against: str | None) -> None:
     """Write a page of HTML about a study: findings, pictures, and tables to sort.
 
     STUDY is a folder that `mdsd study --output` wrote. The page needs nothing but a browser.
@@ -151,7 +153,7 @@ def report(folder: Path, output: Path) -> None:
     from mdsd.studies.terminal import counted
 
     check_writable(output, (".html",))
-    found = read_study(folder)
+    found = read_study(folder, against)
     write_files({output: study_report(found).encode()})
     click.echo(f"{output}: {counted(len(found.rows), 'row')}")
 
@@ -209,7 +211,7 @@ def capture(
     Positions are the tokens of the prompts or, with --sample, those that the target continues them
     by. Of each position the most probable tokens of every model are kept, with their
     log-probabilities under all of them. A capture that was stopped goes on where it was when the
-    same command is given again.
+    same command is given again, and is extended by one with more --positions.
 
     Without folders, the models are n-grams of Python's language reference, and the prompts pages of
     it that they were not trained on.

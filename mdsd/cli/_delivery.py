@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
+from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -80,9 +82,10 @@ def renamed(options: Mapping[str, Any], plural: Sequence[str]) -> dict[str, Any]
 
 @contextmanager
 def progress_bar(steps: str) -> Iterator[Progress | None]:
-    """Show a bar on standard error where that is a terminal, and nothing elsewhere."""
+    """Show a bar on standard error where that is a terminal, and elsewhere a line now and then."""
     if not sys.stderr.isatty():
-        yield None
+        with _told_now_and_then(steps) as progress:
+            yield progress
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -97,3 +100,31 @@ def progress_bar(steps: str) -> Iterator[Progress | None]:
     with Bar(*layout, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(steps, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+_PATIENCE = 60.0
+"""Seconds between two lines of what is done, where there is no terminal for a bar."""
+
+
+@contextmanager
+def _told_now_and_then(steps: str) -> Iterator[Progress]:
+    """Say what is done whenever a minute has passed: also while a step takes longer than that."""
+    reached = [0, 0]
+    over = Event()
+
+    def tell() -> None:
+        start = monotonic()
+        while not over.wait(_PATIENCE):
+            share = "{:,} of {:,} ".format(*reached) if reached[1] else ""
+            click.echo(f"mdsd: {share}{steps} after {monotonic() - start:.0f} s", err=True)
+
+    def progress(done: int, total: int) -> None:
+        reached[:] = done, total
+
+    teller = Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield progress
+    finally:
+        over.set()
+        teller.join()

@@ -117,6 +117,12 @@ _POSITIONS = _number("--positions", "Use the first N positions only.")
 _VERIFIERS = _list(
     "--verifier", NAMES, "Verifiers, see `mdsd verifiers`.  [default: all]", step_verifiers
 )
+_AGAINST = click.option(
+    "--against",
+    metavar="NAME",
+    help="Show differences to this verifier, position by position.",
+    **completing(step_verifiers),
+)
 _COUNTS = _list("--num-drafts", INTEGERS, "Numbers of draft tokens.  [default: 2,3,4]")
 _SEED = _given("--seed", 0, "Seed of what is estimated.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
@@ -147,10 +153,11 @@ _SHARED = (
 _MORE = (*_filters(lists=["temperature"]), _POSITIONS, _SEED, _OUTPUT, *_PLOT, _JSON)
 
 BOUND = (*_SHARED, *_MORE)
-COMPARE = (*_SHARED, _VERIFIERS, *_MORE)
+COMPARE = (*_SHARED, _VERIFIERS, _AGAINST, *_MORE)
 GRID = (
     *_SHARED,
     _VERIFIERS,
+    _AGAINST,
     *_filters(lists=[each.name for each in fields(Filters)]),
     _POSITIONS,
     _SEED,
@@ -256,6 +263,7 @@ PLANNING = (
 LISTING = (_JSON,)
 REPORTING = (
     click.argument("folder", metavar="STUDY", type=_PATH),
+    _AGAINST,
     _path("--output", "FILE.html", "The page.", default="report.html", show_default=True),
 )
 

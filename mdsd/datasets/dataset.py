@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
+
+from numpy.typing import ArrayLike
 
 from mdsd._arguments import shown
 from mdsd._frozen import FrozenArrays
+from mdsd._shown import Shown, Words
 from mdsd._typing import FloatArray, IntArray
+from mdsd.datasets.given import fields_of_arrays
 from mdsd.datasets.mistaken import warn_of_probs
-from mdsd.errors import InvalidArgumentError
-
-Kind = Literal["logits", "probs"]
+from mdsd.datasets.tables import Kind
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset(FrozenArrays):
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Shown, FrozenArrays):
     """Distributions of a target and of its drafts at N positions, over the same K tokens each.
 
     Column k of a row is the same token for the target and for every draft. The columns may be a
@@ -43,6 +45,9 @@ class Dataset(FrozenArrays):
         Where the numbers come from; empty if the file does not say.
     target_kind, draft_kind : {"logits", "probs"}
         Whether the arrays of that side hold logits or probabilities.
+    text_ids : ndarray of int64, shape (N,), or None
+        Number of the text that each position is of, where the data say: positions of one text have
+        much in common, which standard errors by text allow for.
 
     Warns
     -----
@@ -59,18 +64,100 @@ class Dataset(FrozenArrays):
     """
 
     name: str
-    target_table: FloatArray = field(repr=False)
-    draft_tables: Mapping[str, FloatArray] = field(repr=False)
-    token_ids: IntArray = field(repr=False)
-    target_kept_mass: FloatArray = field(repr=False)
-    draft_kept_mass: Mapping[str, FloatArray] = field(repr=False)
-    provenance: Mapping[str, Any] = field(repr=False)
+    target_table: FloatArray
+    draft_tables: Mapping[str, FloatArray]
+    token_ids: IntArray
+    target_kept_mass: FloatArray
+    draft_kept_mass: Mapping[str, FloatArray]
+    provenance: Mapping[str, Any]
     target_kind: Kind
     draft_kind: Kind
+    text_ids: IntArray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        warn_of_probs(self)
+        target = (
+            (self.target_table, self.target_kept_mass) if self.target_kind == "logits" else None
+        )
+        drafts = self.draft_tables if self.draft_kind == "logits" else {}
+        masses = self.draft_kept_mass
+        warn_of_probs(
+            self.name,
+            target,
+            {model: (table, masses.get(model, 1.0)) for model, table in drafts.items()},
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        *,
+        target_probs: ArrayLike | None = None,
+        target_logits: ArrayLike | None = None,
+        draft_probs: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        draft_logits: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        token_ids: ArrayLike | None = None,
+        target_kept_mass: ArrayLike | None = None,
+        draft_kept_mass: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        text_ids: ArrayLike | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        name: str = "arrays",
+    ) -> Dataset:
+        """Make a data set of arrays in memory.
+
+        Parameters
+        ----------
+        target_probs, target_logits : array_like, shape (N, V)
+            One of the two.
+        draft_probs, draft_logits : mapping of str to array_like, shape (N, V)
+            One of the two: a table for each draft model, by its name. Or one array, of shape (N, V)
+            or (M, N, V), for models that are called draft_0, draft_1, ...
+        token_ids : array_like of int, shape (N, V), optional
+            0 to V - 1 in each row if None.
+        target_kept_mass : array_like, shape (N,), optional
+            1 if None.
+        draft_kept_mass : mapping of str to array_like, shape (N,), optional
+            For the same models; or one array of shape (M, N).
+        text_ids : array_like of int or str, shape (N,), optional
+            Which text each position is of; errors of means are then by text.
+        provenance : mapping, optional
+            Where the numbers come from.
+        name : str, default "arrays"
+            What studies call it.
+
+        Returns
+        -------
+        Dataset
+            Of copies: float64, read-only; probabilities are renormalised as by `read_npz`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If neither or both of two were given, or an argument contradicts another.
+        InvalidDistributionError
+            If an array is not a table of distributions; argument, row and value are named.
+
+        Examples
+        --------
+        >>> from mdsd.datasets import Dataset
+        >>> target = [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]
+        >>> Dataset.from_arrays(
+        ...     target_probs=target,
+        ...     draft_logits={"small": [[0.0, 0.5, 0.1], [0.2, 0.1, 1.0]]},
+        ... )  # doctest: +NORMALIZE_WHITESPACE
+        Dataset(name='arrays', num_positions=2, vocab_size=3, target_kind='probs',
+                draft_kind='logits', draft_models=['small'])
+        """
+        arrays = {
+            "target_probs": target_probs,
+            "target_logits": target_logits,
+            "draft_probs": draft_probs,
+            "draft_logits": draft_logits,
+            "token_ids": token_ids,
+            "target_kept_mass": target_kept_mass,
+            "draft_kept_mass": draft_kept_mass,
+            "text_ids": text_ids,
+        }
+        return cls(**fields_of_arrays(arrays, provenance, name))
 
     @property
     def num_positions(self) -> int:
@@ -82,21 +169,12 @@ class Dataset(FrozenArrays):
         """K, the number of columns."""
         return int(self.target_table.shape[1])
 
-
-def check_model_names(what: str, names: Iterable[Any]) -> None:
-    """Check that names can stand in lists on the command line, in tables and in files.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If one is no str, not printable, holds a comma, or comes twice.
-    """
-    seen: set[str] = set()
-    for name in names:
-        if not isinstance(name, str) or name in seen:
-            raise InvalidArgumentError(f"{what} holds {shown(name)}; expected different strings")
-        if name != name.strip() or not name or not name.isprintable() or "," in name:
-            raise InvalidArgumentError(
-                f"{what} holds {shown(name)}; expected printable names without commas"
-            )
-        seen.add(name)
+    def _facts(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "num_positions": self.num_positions,
+            "vocab_size": self.vocab_size,
+            "target_kind": self.target_kind,
+            "draft_kind": self.draft_kind,
+            "draft_models": Words(shown(list(self.draft_tables))),
+        }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 from mdsd._arguments import check_name
 from mdsd.datasets.dataset import Dataset
 from mdsd.datasets.npz import read_npz
+from mdsd.datasets.tables import number_texts
 
 _NAMES = ("smollm2",)
 
@@ -56,7 +58,9 @@ def load(name: str) -> Dataset:
     """
     check_name("data set", name, _NAMES)
     with embedded_file(name) as path:
-        return read_npz(path)
+        data = read_npz(path)
+    texts = (text for text, _ in data.provenance["positions"])
+    return replace(data, text_ids=number_texts(texts))
 
 
 def embedded_file(name: str) -> AbstractContextManager[Path]:

@@ -116,6 +116,11 @@ def open_source(data: str | os.PathLike[str] | Dataset) -> Source:
     >>> source.read(10, 13).target_table.shape
     (3, 3173)
     """
+    return open_given("data", data)
+
+
+def open_given(argument: str, data: Any) -> Source:
+    """Open data as `open_source` does, given as an argument of another name."""
     if isinstance(data, Dataset):
         return _Table(data)
     if isinstance(data, str):
@@ -126,10 +131,10 @@ def open_source(data: str | os.PathLike[str] | Dataset) -> Source:
             return _stored(data, check_name("data set", data, names()))
     elif not isinstance(data, os.PathLike):
         raise InvalidArgumentError(
-            f"data is {shown(data)} of type {type(data).__name__}; "
+            f"{argument} is {shown(data)} of type {type(data).__name__}; "
             "expected a name, a path or a Dataset"
         )
-    path = as_path(data, "data")
+    path = as_path(data, argument)
     if path.suffix.lower() == LOG_SUFFIX:
         raise InvalidArgumentError(
             f"{path_name(path)}: a log of top log-probabilities holds no whole laws; "
@@ -141,7 +146,10 @@ def open_source(data: str | os.PathLike[str] | Dataset) -> Source:
 # --- contents ------------------------------------------------------------------------------------
 
 
-_TABLES = ("target_table", "draft_tables", "token_ids", "target_kept_mass", "draft_kept_mass")
+_TABLES = (
+    *("target_table", "draft_tables", "token_ids", "target_kept_mass", "draft_kept_mass"),
+    "text_ids",
+)
 """Attributes of a data set that hold arrays of its positions, or one for each draft model."""
 
 
@@ -186,7 +194,7 @@ class _Table:
             table = getattr(self.dataset, name)
             if isinstance(table, Mapping):
                 cut[name] = {model: own[start:stop] for model, own in table.items()}
-            else:
+            elif table is not None:
                 cut[name] = table[start:stop]
         with said_before():
             return replace(self.dataset, **cut)
@@ -198,7 +206,8 @@ class _Table:
         for start, stop in self.blocks:
             part = self.read(start, stop)
             for table in (getattr(part, name) for name in _TABLES):
-                for array in table.values() if isinstance(table, Mapping) else [table]:
+                arrays = table.values() if isinstance(table, Mapping) else [table]
+                for array in (each for each in arrays if each is not None):
                     digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from mdsd._arguments import check_whole, refuse_entries
 from mdsd._probabilities import as_float_array, check_probs
 from mdsd._random import RandomSource
+from mdsd._shown import Shown
 from mdsd._tokens import check_token_ids
 from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.errors import (
@@ -27,7 +28,7 @@ from mdsd.errors import (
 )
 
 if TYPE_CHECKING:
-    from solvers.law_parts import LawPart
+    from mdsd._solvers.law_parts import LawPart
 
 MAX_TUPLES = 1_000_000
 """Most tuples that `DraftDistribution.tuples` enumerates."""
@@ -36,7 +37,7 @@ MAX_DEFAULT_TOKEN_HITS = 2048
 """Largest vocabulary at which the default `token_hit_probs`, a call a token, is worth its time."""
 
 
-class DraftDistribution(ABC):
+class DraftDistribution(Shown, ABC):
     """Joint law of the `num_drafts` tokens drafted in one step, over `vocab_size` token ids.
 
     A user's own draft distribution derives from this class and gives `num_drafts`, `vocab_size`,
@@ -198,7 +199,7 @@ class DraftDistribution(ABC):
 
         Parameters
         ----------
-        rng : numpy.random.Generator, int or None
+        rng : numpy.random.Generator, torch.Generator, int or None
             Source of randomness; an integer seeds the drafting stream.
         size : int, optional
             Number of steps.
@@ -371,7 +372,7 @@ class DraftDistribution(ABC):
         tuple of (float, ndarray of bool, shape (V,)), or None
             The value 1 + p(H) - Q(H), and membership of H.
         """
-        from solvers.prefix import best_prefix
+        from mdsd._solvers.prefix import best_prefix
 
         order = self.prefix_order(target_probs)
         if order is None:
@@ -391,8 +392,8 @@ class DraftDistribution(ABC):
         """
         return ()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(num_drafts={self.num_drafts}, vocab_size={self.vocab_size})"
+    def _facts(self) -> dict[str, object]:
+        return {"num_drafts": self.num_drafts, "vocab_size": self.vocab_size}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from mdsd.drafts.without_replacement import WithoutReplacement
 from mdsd.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from solvers.law_parts import LawPart
+    from mdsd._solvers.law_parts import LawPart
 
 
 class HybridDraft(TopAndTail):

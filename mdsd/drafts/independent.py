@@ -19,7 +19,7 @@ from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 
 if TYPE_CHECKING:
-    from solvers.law_parts import LawPart
+    from mdsd._solvers.law_parts import LawPart
 
 
 class IndependentDrafts(DeclaredDraft):
@@ -126,7 +126,7 @@ class IndependentDrafts(DeclaredDraft):
         return self.draft_probs
 
     def law_parts(self) -> tuple[LawPart, ...]:  # noqa: D102
-        from solvers.law_parts import independent_draws
+        from mdsd._solvers.law_parts import independent_draws
 
         return (independent_draws(self.draft_probs, self.num_drafts),)
 

@@ -19,7 +19,7 @@ from mdsd.drafts.with_replacement import WithReplacement
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
-    from solvers.law_parts import LawPart
+    from mdsd._solvers.law_parts import LawPart
 
 
 class JointDrafts(DeclaredDraft):
@@ -117,7 +117,7 @@ class JointDrafts(DeclaredDraft):
         return possible
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
-        from solvers.group_hits import join_hits
+        from mdsd._solvers.group_hits import join_hits
 
         group_of = np.searchsorted(self.offsets, order, side="right") - 1
         group_of[order >= self.vocab_size - self.num_others] = len(self.groups)

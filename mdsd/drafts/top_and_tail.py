@@ -13,7 +13,7 @@ from mdsd._typing import BoolArray, FloatArray, IntArray
 from mdsd.drafts.declared import DeclaredDraft
 
 if TYPE_CHECKING:
-    from solvers.law_parts import LawPart
+    from mdsd._solvers.law_parts import LawPart
 
 
 class TopAndTail(DeclaredDraft):
@@ -65,7 +65,7 @@ class TopAndTail(DeclaredDraft):
         return hits
 
     def law_parts(self) -> tuple[LawPart, ...]:  # noqa: D102
-        from solvers.law_parts import certain_tokens
+        from mdsd._solvers.law_parts import certain_tokens
 
         top: tuple[LawPart, ...] = ()
         if len(self.top_token_ids):
@@ -74,7 +74,7 @@ class TopAndTail(DeclaredDraft):
 
     def _tail_parts(self) -> tuple[LawPart, ...]:
         """Give the law of the drawn tokens, as `law_parts` does."""
-        from solvers.law_parts import independent_draws
+        from mdsd._solvers.law_parts import independent_draws
 
         return (independent_draws(self.tail_probs[np.newaxis], 1),)
 

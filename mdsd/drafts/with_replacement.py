@@ -18,7 +18,7 @@ from mdsd.drafts.independent import hit_of_independent, product_tuples, token_hi
 from mdsd.rules.possible import are_positive
 
 if TYPE_CHECKING:
-    from solvers.law_parts import LawPart
+    from mdsd._solvers.law_parts import LawPart
 
 
 class WithReplacement(DeclaredDraft):
@@ -96,11 +96,11 @@ class WithReplacement(DeclaredDraft):
         return np.broadcast_to(self.draft_probs, (self.num_drafts, self.vocab_size))
 
     def law_parts(self) -> tuple[LawPart, ...]:  # noqa: D102
-        from solvers.law_parts import independent_draws
+        from mdsd._solvers.law_parts import independent_draws
 
         return (independent_draws(self.draft_probs[np.newaxis], self.num_drafts),)
 
     def best_prefix(self, target_probs: FloatArray) -> tuple[float, BoolArray]:  # noqa: D102
-        from solvers.prefix import prefix_with_replacement
+        from mdsd._solvers.prefix import prefix_with_replacement
 
         return prefix_with_replacement(target_probs, self.draft_probs, self.num_drafts)

@@ -16,7 +16,7 @@ from mdsd.drafts.declared import DeclaredDraft, product_of
 from mdsd.rules.possible import are_distinct, are_positive
 
 if TYPE_CHECKING:
-    from solvers.law_parts import LawPart
+    from mdsd._solvers.law_parts import LawPart
 
 
 class WithoutReplacement(DeclaredDraft):
@@ -84,7 +84,7 @@ class WithoutReplacement(DeclaredDraft):
         return np.asarray(positive & are_distinct(draft_token_ids))
 
     def _hit_probs(self, order: IntArray) -> FloatArray:
-        from solvers.hitting import prefix_hits
+        from mdsd._solvers.hitting import prefix_hits
 
         return prefix_hits(self.draft_probs[order], self.num_drafts)
 
@@ -117,7 +117,7 @@ class WithoutReplacement(DeclaredDraft):
     @cached_property
     def _token_hits(self) -> FloatArray:
         # Naive verification asks for it at every plan.
-        from solvers.hitting import token_hits
+        from mdsd._solvers.hitting import token_hits
 
         return frozen(token_hits(self.draft_probs, self.num_drafts))
 
@@ -125,13 +125,13 @@ class WithoutReplacement(DeclaredDraft):
         return ratio_order(target_probs, self.draft_probs)
 
     def best_prefix(self, target_probs: FloatArray) -> tuple[float, BoolArray] | None:  # noqa: D102
-        from solvers.prefix_draws import prefix_without_replacement
+        from mdsd._solvers.prefix_draws import prefix_without_replacement
 
         found = prefix_without_replacement(target_probs, self.draft_probs, self.num_drafts)
         return super().best_prefix(target_probs) if found is None else found
 
     def law_parts(self) -> tuple[LawPart, ...]:  # noqa: D102
-        from solvers.law_parts import draws_without_replacement
+        from mdsd._solvers.law_parts import draws_without_replacement
 
         return (draws_without_replacement(self.draft_probs, self.num_drafts),)
 

@@ -41,8 +41,8 @@ def ends_with_replacement(known: Overlap, num_drafts: int) -> tuple[float, float
 
 def ends_without_replacement(known: Overlap, num_drafts: int) -> tuple[float, float]:
     """Give the ends of the interval for draws without replacement."""
-    from solvers.hitting import prefix_hits
-    from solvers.split_tail import prefix_hits_beside_split_tail
+    from mdsd._solvers.hitting import prefix_hits
+    from mdsd._solvers.split_tail import prefix_hits_beside_split_tail
 
     def hits(masses: FloatArray) -> FloatArray:
         # Once all tokens with a mass of their own are drawn, the others, however little they have,
@@ -60,7 +60,7 @@ def _lower_end(known: Overlap, hits_beside: Callable[[FloatArray, float], FloatA
 
     What the draft does not know, it never proposes; what the target does not know, it never emits.
     """
-    from solvers.prefix import best_prefix
+    from mdsd._solvers.prefix import best_prefix
 
     free = known.target_only + known.target_tail
     target = np.concatenate([[free], known.target, np.zeros(len(known.draft_only))])
@@ -71,7 +71,7 @@ def _lower_end(known: Overlap, hits_beside: Callable[[FloatArray, float], FloatA
 
 def _upper_end(known: Overlap, hits: PrefixHits) -> float:
     """Let each tail lie, as one lump, on the tokens that only the other side knows."""
-    from solvers.prefix import best_prefix
+    from mdsd._solvers.prefix import best_prefix
 
     layout = _lay_out(known)
     with_least, with_most = (

@@ -73,7 +73,7 @@ def _upper_end(target: KnownProbs, drafts: Sequence[KnownProbs], effort: _Effort
 
     So counted, the chance to hit a set is at least that of any completion, and still submodular.
     """
-    from solvers.polymatroid import minimum_norm_lottery, norm_weights
+    from mdsd._solvers.polymatroid import minimum_norm_lottery, norm_weights
 
     tokens = list(target.probs)
     p = np.array([*target.probs.values(), target.tail])

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mdsd._arguments import shown
+from mdsd._shown import Shown
+from mdsd._solvers.certificates import certified_gap
 from mdsd.drafts import (
     Draft,
     DraftDistribution,
@@ -27,7 +29,6 @@ from mdsd.intervals.draws import ends_with_replacement, ends_without_replacement
 from mdsd.intervals.greedy import ends_greedy
 from mdsd.intervals.independent import ends_independent
 from mdsd.intervals.known import KnownProbs, check_same_tokens, overlap, read_known, require_tokens
-from solvers.certificates import certified_gap
 
 Token = TypeVar("Token", bound=Hashable)
 
@@ -35,8 +36,8 @@ _OUTWARD = 1e-12
 """How far the ends are moved outwards, so that no rounding excludes the value."""
 
 
-@dataclass(frozen=True)
-class AcceptanceInterval:
+@dataclass(frozen=True, repr=False)
+class AcceptanceInterval(Shown):
     """Where an acceptance bound lies, whatever the unknown probabilities are.
 
     Attributes
@@ -53,6 +54,9 @@ class AcceptanceInterval:
 
     lower: float
     upper: float
+
+    def _facts(self) -> dict[str, object]:
+        return vars(self)
 
 
 def acceptance_interval(

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
+from mdsd._solvers._compiled import compiled
 from mdsd._typing import AnyArray, FloatArray
-from solvers._compiled import compiled
 
 MULTIPLIED = 16
 """Tries up to which multiplying is faster than logarithms, and as exact."""

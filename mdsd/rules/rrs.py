@@ -18,6 +18,9 @@ from mdsd.rules.sums import marked
 TESTED = slice(None)
 """All drafts are tested, in draft order."""
 
+FOLLOWED = 64
+"""Drafts with replacement up to which all are followed in turn; more have a closed form."""
+
 
 def rrs_tests(p: Any, laws: Iterable[Any], at: Reader = everywhere) -> Tests:
     """Test every draft in turn.

@@ -6,6 +6,7 @@ from mdsd.studies.bounding import bound
 from mdsd.studies.capturing.runs import capture
 from mdsd.studies.capturing.summary import CaptureSummary
 from mdsd.studies.comparison import compare
+from mdsd.studies.frames import Rows
 from mdsd.studies.grid import StudyRow, study
 from mdsd.studies.intervals import IntervalRow, interval
 from mdsd.studies.study_rows import BoundRow, CompareRow, Missing
@@ -16,6 +17,7 @@ __all__ = [
     "CompareRow",
     "IntervalRow",
     "Missing",
+    "Rows",
     "StudyRow",
     "bound",
     "capture",

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Unpack
 
 from mdsd.datasets import Dataset
+from mdsd.datasets.sources import open_given
 from mdsd.drafts import Draft
 from mdsd.filters import CUT_COLUMNS, CutOptions, check_filter_names
 from mdsd.studies.cases import Progress, check_progress
+from mdsd.studies.frames import Rows
 from mdsd.studies.means import all_rows, bound_rows
 from mdsd.studies.study_rows import BoundRow
-from mdsd.studies.study_settings import open_dataset, study_settings
+from mdsd.studies.study_settings import study_settings
 
 
 def bound(
-    dataset: Dataset,
+    dataset: str | os.PathLike[str] | Dataset,
     *,
     num_drafts: Iterable[int] = (2, 3, 4),
     drafts: Iterable[Draft] | None = None,
@@ -24,20 +27,22 @@ def bound(
     positions: int | None = None,
     progress: Progress | None = None,
     **filters: Unpack[CutOptions],
-) -> tuple[BoundRow, ...]:
+) -> Rows[BoundRow]:
     """Average the acceptance bounds of draft distributions over positions.
 
     Parameters
     ----------
-    dataset : Dataset
-        From `mdsd.datasets.load` or `mdsd.datasets.read_npz`.
+    dataset : str, path-like or Dataset
+        The name of an embedded data set, the path of an `.npz` file or of the folder of a capture,
+        or a data set in memory.
     num_drafts, drafts, draft_models, temperatures, positions, progress, **filters
         As for `compare`.
 
     Returns
     -------
-    tuple of BoundRow
-        By draft model, temperature, draft distribution and number of drafts. Numbers that were not
+    Rows of BoundRow
+        A tuple that `Rows.to_frame` makes a data frame of. By draft model, temperature, draft
+        distribution and number of drafts. Numbers that were not
         computed are None.
 
     Raises
@@ -62,7 +67,7 @@ def bound(
     """
     check_progress(progress)
     check_filter_names(filters, CUT_COLUMNS)
-    source = open_dataset(dataset)
+    source = open_given("dataset", dataset)
     settings = study_settings(
         source,
         BoundRow,

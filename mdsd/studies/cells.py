@@ -9,6 +9,9 @@ from mdsd.drafts import DraftKind
 from mdsd.filters import Filtered, Filters
 from mdsd.studies.cases import Case
 
+TEXT_COLUMN = "text"
+"""Name of the column that says which text each position is of."""
+
 
 @dataclass(frozen=True)
 class DraftedFrom:
@@ -85,7 +88,7 @@ class Cell(Filtered):
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of its file."""
         asked = dict(self.asked)
-        return tuple(
+        numbers = (
             column
             for each in self.drafted
             for column in (
@@ -94,6 +97,7 @@ class Cell(Filtered):
                 *map(each.acceptance_column, asked.get(each, ())),
             )
         )
+        return (TEXT_COLUMN, *numbers)
 
 
 def grid_cells(

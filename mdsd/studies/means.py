@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from mdsd._typing import AnyArray
 from mdsd.datasets import Source
 from mdsd.studies.cases import Progress
-from mdsd.studies.cells import Cell, DraftedFrom
+from mdsd.studies.cells import TEXT_COLUMN, Cell, DraftedFrom
+from mdsd.studies.frames import Rows
 from mdsd.studies.study_rows import (
     BoundRow,
     CompareRow,
@@ -16,6 +20,7 @@ from mdsd.studies.study_rows import (
     Missing,
     StudiedRow,
     StudyRow,
+    Texts,
     best_first,
 )
 from mdsd.studies.study_settings import StudySettings
@@ -37,11 +42,11 @@ class CellValues(Protocol):
 
 
 def all_rows(
-    average: Callable[[Cell, CellValues, Mapping[str, Any]], list[AnyRow]],
+    average: Callable[..., list[AnyRow]],
     source: Source,
     settings: StudySettings,
     progress: Progress | None,
-) -> tuple[AnyRow, ...]:
+) -> Rows[AnyRow]:
     """Compute all cells in memory, and average them.
 
     Parameters
@@ -55,24 +60,28 @@ def all_rows(
 
     Returns
     -------
-    tuple of StudiedRow
+    Rows of StudiedRow
         In the order of the cases.
     """
     about = {"data": source.name, "seed": settings.seed}
+    if settings.verifiers:
+        average = partial(average, against=settings.against)
     found = all_values(source, settings, progress).items()
     rows = [row for cell, values in found for row in average(cell, values, about)]
     places = {
         (case.kind.label, "+".join(case.draft_models), case.num_drafts, case.filters): place
         for place, case in enumerate(settings.asked.cases)
     }
-    return tuple(
+    return Rows(
         sorted(
             rows, key=lambda row: places[row.draft, row.draft_model, row.num_drafts, row.filters]
         )
     )
 
 
-def compare_rows(cell: Cell, found: CellValues, about: Mapping[str, Any]) -> list[CompareRow]:
+def compare_rows(
+    cell: Cell, found: CellValues, about: Mapping[str, Any], against: str | None = None
+) -> list[CompareRow]:
     """Average what verifiers attain, and the bounds of their drafts.
 
     Parameters
@@ -81,6 +90,8 @@ def compare_rows(cell: Cell, found: CellValues, about: Mapping[str, Any]) -> lis
     found : CellValues
     about : mapping
         The columns `data` and `seed`.
+    against : str, optional
+        The verifier with which all are compared, where it supports the drafts.
 
     Returns
     -------
@@ -89,7 +100,7 @@ def compare_rows(cell: Cell, found: CellValues, about: Mapping[str, Any]) -> lis
     """
     rows = []
     for drafted, verifiers in cell.asked:
-        shared, bound, rates = _averaged(cell, found, drafted, verifiers)
+        shared, bound, rates = _averaged(cell, found, drafted, verifiers, against)
         rows += best_first(CompareRow(**about, **shared, **_of(bound, *rate)) for rate in rates)
     return rows
 
@@ -105,13 +116,20 @@ def bound_rows(cell: Cell, found: CellValues, about: Mapping[str, Any]) -> list[
     rows = []
     for drafted, _ in cell.asked:
         shared, bound, _ = _averaged(cell, found, drafted)
-        shared |= {"bound": bound.mean, "bound_stderr": bound.stderr, **bound.quantiles}
+        shared |= {
+            "bound": bound.mean,
+            "bound_stderr": bound.stderr,
+            "bound_stderr_by_text": bound.stderr_by_text,
+            **bound.quantiles,
+        }
         values = tuple(bound.values.tolist())
         rows.append(BoundRow(**about, **shared, values=values, missing=_missing(bound)))
     return rows
 
 
-def study_rows(cell: Cell, found: CellValues, about: Mapping[str, Any]) -> list[StudyRow]:
+def study_rows(
+    cell: Cell, found: CellValues, about: Mapping[str, Any], against: str | None = None
+) -> list[StudyRow]:
     """Average what verifiers attain, and say where the rest is lost, as `compare_rows` does.
 
     Returns
@@ -122,7 +140,7 @@ def study_rows(cell: Cell, found: CellValues, about: Mapping[str, Any]) -> list[
     best = _best_drafts(cell, found)
     rows = []
     for drafted, verifiers in cell.asked:
-        shared, bound, rates = _averaged(cell, found, drafted, verifiers)
+        shared, bound, rates = _averaged(cell, found, drafted, verifiers, against)
         shared["best_draft"], largest = best[drafted]
         shared["lost_to_model"] = _difference(1.0, largest)
         shared["lost_to_construction"] = _difference(largest, bound.mean)
@@ -131,22 +149,31 @@ def study_rows(cell: Cell, found: CellValues, about: Mapping[str, Any]) -> list[
                 **about,
                 **shared,
                 **rate.quantiles,
-                **_of(bound, verifier, rate),
+                **_of(bound, verifier, rate, difference),
                 lost_to_verifier=_difference(bound.mean, rate.mean),
             )
-            for verifier, rate in rates
+            for verifier, rate, difference in rates
         )
     return rows
 
 
 def _averaged(
-    cell: Cell, found: CellValues, drafted: DraftedFrom, verifiers: Sequence[str] = ()
-) -> tuple[dict[str, Any], Mean, Iterator[tuple[str, Mean]]]:
-    """Average over the positions at which n tokens can be drafted: what it is, bound and rates."""
+    cell: Cell,
+    found: CellValues,
+    drafted: DraftedFrom,
+    verifiers: Sequence[str] = (),
+    against: str | None = None,
+) -> tuple[dict[str, Any], Mean, Iterator[tuple[str, Mean, Mean]]]:
+    """Average over the positions at which n tokens can be drafted: what it is, bound and rates.
+
+    Beside the rate of each verifier stands what it has more than that of another one.
+    """
     chosen = found.column(drafted.drawable_column)
+    text_ids = found.column(TEXT_COLUMN)[chosen]
+    texts = None if np.isnan(text_ids).any() or not len(text_ids) else Texts(text_ids)
 
     def mean(column: str) -> Mean:
-        return Mean(found.column(column)[chosen], found.missing.get(column))
+        return Mean(found.column(column)[chosen], found.missing.get(column), texts)
 
     shared = {
         "draft_model": "+".join(cell.draft_models),
@@ -155,9 +182,20 @@ def _averaged(
         "filters": cell.filters,
         "joint": cell.joint,
         "positions": int(chosen.sum()),
+        "texts": None if texts is None else texts.count,
     }
-    rates = ((name, mean(drafted.acceptance_column(name))) for name in verifiers)
-    return shared, mean(drafted.bound_column), rates
+    if not verifiers:
+        return shared, mean(drafted.bound_column), iter(())
+    shared["reference"] = reference = against if against in verifiers else None
+    other = Mean(()) if reference is None else mean(drafted.acceptance_column(reference))
+
+    def rates() -> Iterator[tuple[str, Mean, Mean]]:
+        for name in verifiers:
+            own = mean(drafted.acceptance_column(name))
+            known = len(own.values) == len(other.values)
+            yield name, own, Mean(own.values - other.values if known else (), texts=texts)
+
+    return shared, mean(drafted.bound_column), rates()
 
 
 def _best_drafts(
@@ -186,8 +224,8 @@ def _best_drafts(
     return best
 
 
-def _of(bound: Mean, verifier: str, rate: Mean) -> dict[str, Any]:
-    """Give the columns of a verifier beside its bound."""
+def _of(bound: Mean, verifier: str, rate: Mean, difference: Mean) -> dict[str, Any]:
+    """Give the columns of a verifier beside its bound, and beside another one."""
     known = rate.mean is not None and bound.mean
     return {
         "verifier": verifier,
@@ -195,6 +233,11 @@ def _of(bound: Mean, verifier: str, rate: Mean) -> dict[str, Any]:
         "stderr": rate.stderr,
         "bound": bound.mean,
         "bound_stderr": bound.stderr,
+        "stderr_by_text": rate.stderr_by_text,
+        "bound_stderr_by_text": bound.stderr_by_text,
+        "difference": difference.mean,
+        "difference_stderr": difference.stderr,
+        "difference_stderr_by_text": difference.stderr_by_text,
         "share_of_bound": rate.mean / bound.mean if known else None,  # type: ignore[operator]
         "missing": _missing(bound, rate),
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mdsd._arguments import check_whole
+from mdsd._extras import require
 from mdsd._files import check_folder_name, destination, os_reason, temporary_path
 from mdsd._version import __version__
 from mdsd.errors import InvalidArgumentError
@@ -27,6 +28,9 @@ TABLES = (".csv", ".json", ".parquet")
 
 PICTURES = (".png", ".svg", ".pdf")
 """Endings of files of figures."""
+
+_EXTRAS = {".parquet": "study", ".html": "report", **dict.fromkeys(PICTURES, "plot")}
+"""The extras of mdsd that write files of other endings than text."""
 
 _PICTURE = f"a name that ends in {' or '.join(PICTURES)},"
 
@@ -131,10 +135,15 @@ def check_writable(path: Path, endings: Iterable[str]) -> None:
     ------
     InvalidArgumentError
         If the ending is none of `endings`, or its folder takes no new file.
+    UnsupportedError
+        If libraries that write such a file are not installed.
     """
     known = tuple(endings)
-    if path.suffix.lower() not in known:
+    ending = path.suffix.lower()
+    if ending not in known:
         raise InvalidArgumentError(f"{path}: expected a name that ends in {' or '.join(known)}")
+    if ending in _EXTRAS:
+        require(_EXTRAS[ending], f"{path}:")
     if os.path.isdir(path):
         raise InvalidArgumentError(f"{path}: cannot be written: it is a folder")
     if os.path.exists(path) and not os.path.isfile(path):

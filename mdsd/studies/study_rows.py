@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mdsd._typing import FloatArray
 from mdsd.filters import Filtered, Filters
 
 
@@ -113,6 +114,17 @@ class CompareRow(StudiedRow):
         `acceptance` over `bound`.
     positions : int
         Positions averaged over: those at which n tokens can be drafted.
+    texts : int or None
+        Texts that these positions are of; None where the data do not say.
+    stderr_by_text, bound_stderr_by_text : float or None
+        `stderr` and `bound_stderr`, clustered: from the scatter over texts, as positions of one
+        text have much in common. None where texts are not known, or there is but one.
+    reference : str or None
+        The verifier that is compared with; None where it does not support the draft distribution.
+    difference : float or None
+        Mean over positions of the acceptance, less that of `reference` at the same position.
+    difference_stderr, difference_stderr_by_text : float or None
+        Its standard error, of pairs, over positions and clustered by text.
     missing, joint
         As in `AveragedRow`.
     """
@@ -124,6 +136,13 @@ class CompareRow(StudiedRow):
     bound_stderr: float | None
     share_of_bound: float | None
     positions: int
+    texts: int | None = None
+    stderr_by_text: float | None = None
+    bound_stderr_by_text: float | None = None
+    reference: str | None = None
+    difference: float | None = None
+    difference_stderr: float | None = None
+    difference_stderr_by_text: float | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +161,8 @@ class BoundRow(StudiedRow):
         Quantiles over positions, interpolated linearly.
     positions : int
         Positions averaged over: those at which n tokens can be drafted.
+    texts, bound_stderr_by_text
+        As in `CompareRow`.
     values : tuple of float
         alpha* at each of these positions; empty where it was not computed.
     missing, joint
@@ -154,6 +175,8 @@ class BoundRow(StudiedRow):
     q50: float | None
     q90: float | None
     positions: int
+    texts: int | None = None
+    bound_stderr_by_text: float | None = None
     values: tuple[float, ...] = field(default=(), repr=False, metadata={"column": False})
 
 
@@ -187,6 +210,10 @@ class StudyRow(StudiedRow):
         `bound` minus `acceptance`. The three add up to 1 minus `acceptance`.
     positions : int
         Positions averaged over: those at which n tokens can be drafted.
+    texts, stderr_by_text, bound_stderr_by_text, reference
+        As in `CompareRow`.
+    difference, difference_stderr, difference_stderr_by_text
+        As in `CompareRow`.
     missing, joint
         As in `AveragedRow`.
     """
@@ -205,6 +232,13 @@ class StudyRow(StudiedRow):
     lost_to_construction: float | None
     lost_to_verifier: float | None
     positions: int
+    texts: int | None = None
+    stderr_by_text: float | None = None
+    bound_stderr_by_text: float | None = None
+    reference: str | None = None
+    difference: float | None = None
+    difference_stderr: float | None = None
+    difference_stderr_by_text: float | None = None
 
 
 @dataclass(frozen=True)
@@ -231,6 +265,11 @@ class DecoderRow(Row):
         emitted an accepted one there.
     drafted_by_depth : tuple of int
         These steps.
+    accepted_lengths : tuple of int
+        Accepted tokens of each step.
+    synthetic_acceptance_rates : tuple of float
+        Entry d - 1: the share of all steps that emitted at least d accepted tokens, in the form in
+        which serving engines such as vLLM take it.
     tokens, target_calls, draft_calls, runs : int
     drafting_seconds, target_seconds, verification_seconds : float
     verification_share : float
@@ -246,6 +285,8 @@ class DecoderRow(Row):
     stderr: float | None
     acceptance_by_depth: tuple[float, ...]
     drafted_by_depth: tuple[int, ...]
+    accepted_lengths: tuple[int, ...]
+    synthetic_acceptance_rates: tuple[float, ...]
     tokens: int
     target_calls: int
     draft_calls: int
@@ -321,7 +362,7 @@ def columns(kind: type[Row]) -> dict[str, str]:
     Examples
     --------
     >>> columns(BoundRow)["top_p"], list(columns(BoundRow))[-3:]
-    ('float', ['q50', 'q90', 'positions'])
+    ('float', ['positions', 'texts', 'bound_stderr_by_text'])
     """
     found: dict[str, str] = {}
     for each in fields(kind):
@@ -337,6 +378,56 @@ def record(row: Row) -> dict[str, Any]:
     return {name: getattr(row, name) for name in columns(type(row))}
 
 
+class Texts:
+    """Which of some numbers are of the same text.
+
+    Parameters
+    ----------
+    text_ids : array_like of int, shape (N,)
+
+    Attributes
+    ----------
+    count : int
+        G, how many texts there are.
+    """
+
+    def __init__(self, text_ids: ArrayLike) -> None:
+        found, self._place = np.unique(np.asarray(text_ids), return_inverse=True)
+        self.count = len(found)
+
+    def stderr(self, values: FloatArray) -> float | None:
+        """Give the standard error of a mean of numbers that have much in common within a text.
+
+        Parameters
+        ----------
+        values : ndarray of float64, shape (N,)
+
+        Returns
+        -------
+        float or None
+            ``sqrt(G / (G - 1) sum_g e_g**2) / N``, with e_g the sum over text g of what its numbers
+            differ from the mean by; None for a single text.
+
+        Notes
+        -----
+        Liang and Zeger, "Longitudinal data analysis using generalized linear models", 1986, for a
+        mean, with the factor G / (G - 1) of Cameron and Miller, "A Practitioner's Guide to
+        Cluster-Robust Inference", 2015; without it, it is the one of Miller, "Adding Error Bars to
+        Evals", arXiv 2411.00640. Where every text has one number it is the usual one. For few texts
+        take the quantiles of Student's law with G - 1 degrees of freedom.
+
+        Examples
+        --------
+        >>> Texts([0, 0, 1, 1]).stderr(np.array([0.2, 0.4, 0.5, 0.7]))
+        0.15
+        """
+        if self.count < 2:
+            return None
+        apart = np.bincount(self._place, values - values.mean(), self.count)
+        scatter = float(apart @ apart) * self.count / (self.count - 1)
+        return math.sqrt(scatter) / len(values)
+
+
 class Mean:
     """What numbers, one for each position or run, come to.
 
@@ -348,6 +439,8 @@ class Mean:
     values : array_like of float, shape (N,)
     missing : Missing, optional
         Why there are none that count.
+    texts : Texts, optional
+        Which of them are of the same text.
 
     Attributes
     ----------
@@ -356,15 +449,20 @@ class Mean:
     mean : float or None
     stderr : float or None
         Standard error of the mean, from the scatter (N - 1), if there are two numbers.
+    stderr_by_text : float or None
+        The same from the scatter over texts, if two are known.
     """
 
-    def __init__(self, values: ArrayLike, missing: Missing | None = None) -> None:
+    def __init__(
+        self, values: ArrayLike, missing: Missing | None = None, texts: Texts | None = None
+    ) -> None:
         self.missing = missing
         self.values = np.asarray(values if missing is None else (), dtype=np.float64)
         count = len(self.values)
         self.mean = float(np.mean(self.values)) if count else None
         spread = np.std(self.values, ddof=1) / math.sqrt(count) if count > 1 else None
         self.stderr = None if spread is None else float(spread)
+        self.stderr_by_text = None if texts is None or not count else texts.stderr(self.values)
 
     @property
     def quantiles(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from mdsd._arguments import check_name, check_whole, shown
 from mdsd._typing import AnyArray
-from mdsd.datasets import Dataset, Source, open_source
+from mdsd.datasets import Source
 from mdsd.drafts import Draft, DraftKind, default_kinds, read_kind
 from mdsd.drafts.base import check_num_drafts
 from mdsd.errors import InvalidArgumentError
@@ -25,6 +25,7 @@ from mdsd.studies.cases import Case
 from mdsd.studies.cells import Cell, grid_cells
 from mdsd.studies.study_rows import BoundRow, CompareRow, StudyRow
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
+from mdsd.verifiers.built_in import USUAL_REFERENCE
 
 MONTE_CARLO_PATHS = 1024
 """Rejection paths where an acceptance rate is estimated; positions average the noise out."""
@@ -89,6 +90,8 @@ class StudySettings:
     seed : int
     cells : tuple of Cell
         The cases, arranged as they are computed.
+    against : str or None
+        The verifier that all others are compared with.
     """
 
     asked: Cases
@@ -96,6 +99,7 @@ class StudySettings:
     verifiers: Mapping[str, str | Verifier]
     seed: int
     cells: tuple[Cell, ...]
+    against: str | None = None
 
     @property
     def positions(self) -> int:
@@ -150,27 +154,12 @@ def search_tolerance(vocab_size: int) -> float:
     return SEARCH_TOLERANCE if vocab_size > _EXACT_TOKENS else 1e-9
 
 
-def open_dataset(dataset: Dataset) -> Source:
-    """Open a data set that is in memory.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is none.
-    """
-    if not isinstance(dataset, Dataset):
-        raise InvalidArgumentError(
-            f"dataset is {type(dataset).__name__}; expected a Dataset from mdsd.datasets.load or "
-            "mdsd.datasets.read_npz"
-        )
-    return open_source(dataset)
-
-
 def study_settings(
     source: Source,
     rows: type[BoundRow] | type[CompareRow] | type[StudyRow],
     *,
     verifiers: Iterable[str | Verifier] | None = None,
+    against: str | None = None,
     temperatures: Iterable[float] = (1.0,),
     seed: int = 0,
     **options: Any,
@@ -183,7 +172,7 @@ def study_settings(
     rows : {BoundRow, CompareRow, StudyRow}
         The first have no verifiers, and the last lists of filters, and drafts to which those of a
         cell are compared.
-    verifiers, temperatures, seed, **options
+    verifiers, against, temperatures, seed, **options
         As for `mdsd.studies.bound`, `compare` or `study`.
 
     Returns
@@ -196,7 +185,10 @@ def study_settings(
     InvalidArgumentError
         If an option is out of range, a name is not known, or nothing is left to compute.
     """
-    chosen = {} if rows is BoundRow else _read_verifiers(verifiers)
+    chosen: dict[str, str | Verifier] = {}
+    reference = None
+    if rows is not BoundRow:
+        chosen, reference = _read_compared(verifiers, against)
     default = Filters().columns
     cuts: dict[str, list[Any]] = {name: [default[name]] for name in CUT_COLUMNS}
     for name in cuts.keys() & options.keys():
@@ -229,7 +221,7 @@ def study_settings(
                     f"verifiers holds one whose column {column!r} has the name of another; set "
                     "another `name` on it"
                 )
-    return StudySettings(asked, described, chosen, int(seed), cells)
+    return StudySettings(asked, described, chosen, int(seed), cells, reference)
 
 
 def _filter_grid(
@@ -352,6 +344,17 @@ def _read_verifiers(
     if verifiers is None:
         return {name: name for name in verifier_names()}
     return _by_label("verifiers", listed("verifiers", verifiers), _verifier_name)
+
+
+def _read_compared(
+    verifiers: Iterable[str | Verifier] | None, against: str | None
+) -> tuple[dict[str, str | Verifier], str | None]:
+    """Check a list of verifiers and the one they are compared with, which joins them if asked."""
+    chosen = _read_verifiers(verifiers)
+    if against is None:
+        return chosen, USUAL_REFERENCE if USUAL_REFERENCE in chosen else None
+    known = (*chosen, *(name for name in verifier_names() if name not in chosen))
+    return {**chosen, against: chosen.get(check_name("against", against, known), against)}, against
 
 
 def _verifier_name(verifier: str | Verifier) -> str:

@@ -25,7 +25,9 @@ _NOT_YET = Text("not yet", style="dim")
 _IMPOSSIBLE = Text(NONE, style="dim")
 
 
-def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType:
+def compare_report(
+    rows: Sequence[CompareRow], positions: int, against: str | None = None
+) -> RenderableType:
     """Lay out a comparison: one table for each draft model and filter, best first.
 
     Parameters
@@ -33,6 +35,8 @@ def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType
     rows : sequence of CompareRow
     positions : int
         Positions of the study; rows averaged over fewer are listed below the tables.
+    against : str, optional
+        The verifier the differences to which are shown.
     """
     columns: Columns = {
         "bound": _bound,
@@ -41,6 +45,14 @@ def compare_report(rows: Sequence[CompareRow], positions: int) -> RenderableType
         "share": lambda row: "" if row.share_of_bound is None else f"{row.share_of_bound:.1%}",
     }
     legend = "Means over {} ± standard error; share: acceptance / bound."
+    if against is not None:
+        # In the room that the error of the bound and the share had.
+        columns = {name: columns[name] for name in columns if name != "share"}
+        columns |= {
+            "bound": lambda row: as_probability(row.bound),
+            **difference_column(against),
+        }
+        legend = f"Means over {{}} ± standard error; {difference_legend(rows, against)}"
     return averaged_report(rows, positions, columns, 3, legend)
 
 
@@ -187,6 +199,45 @@ def as_points(lost: float | None) -> str:
     ('12.50', '0.00')
     """
     return NONE if lost is None else f"{max(0.0, round(100 * lost, 2)):.2f}"
+
+
+def difference_column(against: str) -> dict[str, Callable[[Any], str]]:
+    """Make the column of differences to a verifier."""
+    return {f"minus {against}": as_difference}
+
+
+def as_difference(row: CompareRow | StudyRow) -> str:
+    """Write the mean difference of a row to its reference, in points, with its error by text.
+
+    Where texts are not known the error is the one over positions.
+    """
+    if row.difference is None:
+        return NONE
+    known = row.difference_stderr_by_text
+    error = row.difference_stderr if known is None else known
+    return f"{as_change(row.difference)}" + ("" if error is None else f" ± {100 * error:.2f}")
+
+
+def as_change(difference: float) -> str:
+    """Write a difference of acceptances in points, with its sign.
+
+    Examples
+    --------
+    >>> as_change(0.0125), as_change(-1e-9)
+    ('+1.25', '0.00')
+    """
+    points = round(100 * difference, 2)
+    return f"{points:+.2f}" if points else "0.00"
+
+
+def difference_legend(rows: Sequence[CompareRow] | Sequence[StudyRow], against: str) -> str:
+    """Say what the differences to a verifier are, and of what scatter their errors."""
+    texts = max((row.texts or 0 for row in rows), default=0)
+    by = f", clustered by text ({counted(texts, 'text')})" if texts > 1 else ""
+    return (
+        f"minus {against}: differences at the same positions, in points, ± standard error of "
+        f"pairs{by}."
+    )
 
 
 def as_mean(positions: int, mean: float | None, stderr: float | None) -> Text:

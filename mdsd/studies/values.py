@@ -24,9 +24,12 @@ from mdsd.drafts import DraftDistribution
 from mdsd.errors import SolverError, UnsupportedError
 from mdsd.filters import Filters
 from mdsd.studies.cases import Progress, Steps
-from mdsd.studies.cells import Cell, DraftedFrom
+from mdsd.studies.cells import TEXT_COLUMN, Cell, DraftedFrom
 from mdsd.studies.study_rows import Missing
 from mdsd.studies.study_settings import StudySettings, search_tolerance
+
+_STEP_NUMBERS = 2**20
+"""Drafts times tokens of the positions computed in one step, of which progress is told."""
 
 _FAILURES = (UnsupportedError, SolverError)
 
@@ -37,9 +40,10 @@ class BlockValues:
 
     Attributes
     ----------
-    columns : mapping of str to ndarray of bool or float64, shape (B,)
+    columns : mapping of str to ndarray of bool, float64 or int64, shape (B,)
         By the names that `DraftedFrom` gives them: truth values where its tokens can be drafted,
-        and numbers, NaN elsewhere and throughout a column that is missing.
+        and numbers, NaN elsewhere and throughout a column that is missing. Besides `TEXT_COLUMN`:
+        numbers of texts, NaN where the data do not say.
     missing : mapping of str to Missing
         Why such a column is.
     """
@@ -65,6 +69,12 @@ class FilteredBlock:
         self._block, self._filters = block, filters
         self._drafts: dict[str, FloatArray] = {}
         self.target = filters.of_table(block.target_table, block.target_kind)
+
+    @property
+    def text_ids(self) -> AnyArray:
+        """Which text each position is of, (B,); NaN where the data do not say."""
+        known = self._block.text_ids
+        return np.full(len(self.target), np.nan) if known is None else known
 
     def draft(self, model: str) -> FloatArray:
         """Give the output distributions of a draft model, shape (B, V)."""
@@ -104,8 +114,7 @@ def all_values(
         for filters, cells in groupby(settings.cells, key=lambda cell: cell.filters):
             block = FilteredBlock(data, filters)
             for cell in cells:
-                parts[cell].append(block_values(block, start, cell, settings))
-                step(stop - start)
+                parts[cell].append(block_values(block, start, cell, settings, step))
     return {cell: _joined(cell, found) for cell, found in parts.items()}
 
 
@@ -120,7 +129,11 @@ def _joined(cell: Cell, parts: Sequence[BlockValues]) -> BlockValues:
 
 
 def block_values(
-    block: FilteredBlock, start: int, cell: Cell, settings: StudySettings
+    block: FilteredBlock,
+    start: int,
+    cell: Cell,
+    settings: StudySettings,
+    step: Callable[[int], object] = lambda _: None,
 ) -> BlockValues:
     """Compute the columns of a cell at some positions.
 
@@ -132,6 +145,8 @@ def block_values(
         Number of the first one, of which the seeds of estimates are made.
     cell : Cell
     settings : StudySettings
+    step : callable, optional
+        Told of positions that are done, so many at a time as take a moment.
 
     Returns
     -------
@@ -139,32 +154,41 @@ def block_values(
     """
     from threadpoolctl import threadpool_limits
 
-    columns: dict[str, AnyArray] = {}
+    columns: dict[str, AnyArray] = {TEXT_COLUMN: block.text_ids}
     missing: dict[str, Missing] = {}
     asked = dict(cell.asked)
     seeds = settings.seeds(range(start, start + len(block.target)))
+    size = len(block.target)
+    few = max(1, _STEP_NUMBERS // (block.target.shape[1] * cell.num_drafts))
     # The sums that BLAS splits among threads would end in other digits on other machines.
     with threadpool_limits(1), limit_threads(1):
-        for each in cell.drafted:
-            drafted = _Drafted(block, each, cell.num_drafts, settings, seeds)
-            wanted = {each.bound_column: ("bound", drafted.bounds)} | {
-                each.acceptance_column(name): (name, partial(drafted.rates, name))
-                for name in asked.get(each, ())
-            }
+        made = [
+            (each, _Drafted(block, each, cell.num_drafts, settings, seeds)) for each in cell.drafted
+        ]
+        for each, drafted in made:
             columns[each.drawable_column] = drafted.drawable
-            columns |= {name: np.full(len(block.target), np.nan) for name in wanted}
-            for rows in drafted.parts():
-                for column, (what, compute) in wanted.items():
-                    if column in missing:
-                        continue
-                    found, failure = _computed(rows, compute)
-                    if failure is None:
-                        columns[column][rows] = found
-                        continue
-                    row, reason = failure
-                    columns[column][:] = np.nan
-                    tokens = drafted.live_tokens(row)
-                    missing[column] = Missing(what, start + row, tokens, reason)
+            names = (each.bound_column, *map(each.acceptance_column, asked.get(each, ())))
+            columns |= {name: np.full(size, np.nan) for name in names}
+        for first in range(0, size, few):
+            stop = min(first + few, size)
+            for each, drafted in made:
+                wanted = {each.bound_column: ("bound", drafted.bounds)} | {
+                    each.acceptance_column(name): (name, partial(drafted.rates, name))
+                    for name in asked.get(each, ())
+                }
+                for rows in drafted.parts(first, stop):
+                    for column, (what, compute) in wanted.items():
+                        if column in missing:
+                            continue
+                        found, failure = _computed(rows, compute)
+                        if failure is None:
+                            columns[column][rows] = found
+                            continue
+                        row, reason = failure
+                        columns[column][:] = np.nan
+                        tokens = drafted.live_tokens(row)
+                        missing[column] = Missing(what, start + row, tokens, reason)
+            step(stop - first)
     return BlockValues(columns, missing)
 
 
@@ -213,9 +237,9 @@ class _Drafted:
         self._made: tuple[int, FloatArray, DraftDistribution] | None = None
         self.drawable = self._kind.drawable(self._probs, num_drafts)
 
-    def parts(self) -> list[IntArray]:
-        """Split the positions at which n tokens can be drafted into those computed together."""
-        rows = np.flatnonzero(self.drawable)
+    def parts(self, start: int, stop: int) -> list[IntArray]:
+        """Split some positions, where n tokens can be drafted, into those computed together."""
+        rows = start + np.flatnonzero(self.drawable[start:stop])
         if self._compiled or not len(rows):
             return [rows] * bool(len(rows))
         # One by one, so that what is found for the bound of a draft serves its verifiers.

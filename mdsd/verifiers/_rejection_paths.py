@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mdsd._solvers._compiled import compiled
+from mdsd._solvers.sorting import falling_order
 from mdsd._typing import FloatArray, IntArray
 from mdsd.rules.kernels import find_token
-from solvers._compiled import compiled
-from solvers.sorting import falling_order
 
 SCALE = 2.0**512
 """The draft masses are multiplied, and so the caps divided, by this: the cap of a rejection that

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from mdsd._solvers._compiled import compiled
 from mdsd._typing import FloatArray, IntArray
 from mdsd.verifiers._rejection_paths import (
     SCALE,
@@ -21,7 +22,6 @@ from mdsd.verifiers._rejection_paths import (
     path_tables,
     remaining_mass,
 )
-from solvers._compiled import compiled
 
 _FIRST_CAP = 1.0 / SCALE
 

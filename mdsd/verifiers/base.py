@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike
 from mdsd._frozen import FrozenArrays, frozen
 from mdsd._probabilities import check_probs, check_same_vocab
 from mdsd._random import RandomSource, Uniforms, find_tokens, read_uniforms
+from mdsd._shown import Shown
+from mdsd._solvers.certificates import certified_gap
 from mdsd._tokens import check_token_ids, refuse_impossible
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution
@@ -21,7 +23,6 @@ from mdsd.drafts.base import check_draft
 from mdsd.drafts.registry import draft_types
 from mdsd.errors import UnsupportedError, solver_errors
 from mdsd.rules.accepting import accept_probs, left_over
-from solvers.certificates import certified_gap
 
 _Ids = TypeVar("_Ids", int, IntArray)
 
@@ -63,7 +64,7 @@ class Verification(Generic[_Ids]):
         return hash((self.token_id, self.accept_index))
 
 
-class Plan(FrozenArrays, ABC):
+class Plan(Shown, FrozenArrays, ABC):
     """All work of a verifier for one position that does not depend on the drawn tokens.
 
     Plans are immutable, picklable and reusable.
@@ -155,7 +156,7 @@ class Plan(FrozenArrays, ABC):
         ----------
         draft_token_ids : array_like of int, shape (n,)
             Tokens drawn from the plan's draft distribution, in draft order.
-        rng : numpy.random.Generator, int or None
+        rng : numpy.random.Generator, torch.Generator, int or None
             Source of randomness; an integer seeds the verifying stream.
         uniforms : array_like, shape (num_uniforms,), optional
             Numbers in [0, 1) to use instead: entry k feeds the k-th random decision.
@@ -186,7 +187,7 @@ class Plan(FrozenArrays, ABC):
         ----------
         draft_token_ids : array_like of int, shape (B, n)
             One row of drafts for each step.
-        rng : numpy.random.Generator, int or None
+        rng : numpy.random.Generator, torch.Generator, int or None
             Source of randomness; an integer seeds the verifying stream.
         uniforms : array_like, shape (B, num_uniforms), optional
             Numbers in [0, 1) to use instead.
@@ -240,6 +241,10 @@ class Plan(FrozenArrays, ABC):
 
     def _numbers(self, rng: RandomSource, uniforms: Uniforms, batch: tuple[int, ...]) -> FloatArray:
         return read_uniforms(rng, uniforms, (*batch, self.num_uniforms))
+
+    def _facts(self) -> dict[str, object]:
+        # Not the acceptance rate, which may take long.
+        return {"draft": self.draft, "uniforms of a verification": self.num_uniforms}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.draft!r})"

@@ -71,8 +71,12 @@ class KSeqPlan(OneResidualPlan):
 
     @property
     def _accepted_and_rejected(self) -> tuple[FloatArray, float]:
-        q, n = cast(WithReplacement, self.draft).draft_probs, self.num_tests
-        return accepted_and_rejected([q] * n, [self.chances] * n)
+        q = cast(WithReplacement, self.draft).draft_probs
+        accepted, failed = accepted_and_rejected([q], [self.chances])
+        # The tests are alike: a geometric series of their failures.
+        any_passed = self.acceptance_rate
+        repeated = any_passed / self.beta if self.beta > 0.0 else 0.0
+        return accepted * repeated, failed**self.num_tests
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         return self.chances[ids], ids

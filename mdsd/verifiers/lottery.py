@@ -70,7 +70,7 @@ class LotteryPlan(SelectionPlan):
         return kept * accept_probs(self.target_probs[tokens], selected)
 
     def _select(self, ids: IntArray, uniforms: FloatArray) -> IntArray:
-        from solvers.group_selection import draw_orders, select_drafts
+        from mdsd._solvers.group_selection import draw_orders, select_drafts
 
         # What is left of the number, once it has said which order, says which draft.
         places, inside = draw_orders(self.weights, np.ascontiguousarray(uniforms[:, 0]))
@@ -79,7 +79,7 @@ class LotteryPlan(SelectionPlan):
         return np.asarray(ids[np.arange(len(ids)), selected])
 
     def _selection_probs(self, ids: IntArray) -> FloatArray:
-        from solvers.group_selection import selection_probs
+        from mdsd._solvers.group_selection import selection_probs
 
         groups = self._lottery.groups_of(ids.ravel()).reshape(ids.shape)
         # What is worked out for a token takes longer than finding all places where it stands.

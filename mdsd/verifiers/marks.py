@@ -7,16 +7,16 @@ from functools import cached_property
 import numpy as np
 
 from mdsd._frozen import frozen
-from mdsd._typing import FloatArray, IntArray
-from mdsd.drafts import WithReplacement
-from mdsd.verifiers.base import SelectionPlan
-from solvers.marks import (
+from mdsd._solvers.marks import (
     accept_smallest,
     grouped_coupling,
     select_smallest,
     smallest_mark_probs,
 )
-from solvers.ratio_groups import groups_of_tokens, spread_over_tokens
+from mdsd._solvers.ratio_groups import groups_of_tokens, spread_over_tokens
+from mdsd._typing import FloatArray, IntArray
+from mdsd.drafts import WithReplacement
+from mdsd.verifiers.base import SelectionPlan
 
 FAST_GAP = 1e-3
 """Gap at which groups of tokens are fine enough."""

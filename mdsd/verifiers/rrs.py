@@ -12,7 +12,7 @@ from mdsd._arguments import check_whole
 from mdsd._frozen import frozen
 from mdsd._typing import FloatArray, IntArray
 from mdsd.drafts import DraftDistribution, IndependentDrafts, WithoutReplacement, WithReplacement
-from mdsd.rules.rrs import rrs_tests
+from mdsd.rules.rrs import FOLLOWED, rrs_tests
 from mdsd.verifiers.base import OneResidualPlan, Plan, Verifier, accepted_and_rejected
 
 
@@ -72,6 +72,10 @@ class RRSVerifier(Verifier):
         if isinstance(draft, IndependentDrafts):
             return ChainRRSPlan(target_probs, draft, list(draft.draft_probs))
         if isinstance(draft, WithReplacement):
+            if draft.num_drafts > FOLLOWED:
+                from mdsd.verifiers._steady_rrs import SteadyRRSPlan
+
+                return SteadyRRSPlan(target_probs, draft)
             return ChainRRSPlan(target_probs, draft, [draft.draft_probs] * draft.num_drafts)
         from mdsd.verifiers._successive import SuccessiveRRSPlan
 

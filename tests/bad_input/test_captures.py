@@ -34,6 +34,13 @@ def write_positions(positions: Any) -> None:
         mdsd.datasets.CaptureWriter(folder, header).write_shard(positions)
 
 
+def extend_by(positions: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        writer = mdsd.datasets.CaptureWriter(folder, mdsd.datasets.CaptureHeader(**HEADER))
+        writer.write_shard([POSITION])
+        writer.extend_shard(positions)
+
+
 def capture_rows() -> Iterator[list[Row]]:
     yield from capture_header_rows()
     yield from captured_position_rows()
@@ -57,6 +64,7 @@ def capture_rows() -> Iterator[list[Row]]:
         "arrays": ([POSITION, LOGS], "row 1", "ndarray"),
     }
     yield rows(f"{call}.write_shard", "positions", write_positions, InvalidArgumentError, positions)
+    yield rows(f"{call}.extend_shard", "positions", extend_by, InvalidArgumentError, positions)
     missing: Values = {
         "missing": ("no/such", "no/such", "there is no folder no"),
         "folder": (".", "capture.json"),

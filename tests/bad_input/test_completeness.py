@@ -23,6 +23,7 @@ CHECKED = "given by the library: called with what was checked before"
 RECORD = "a record that the library fills in; nobody else has to make one"
 ANY_OBJECT = "any object is a fair question; the answer is False"
 ABSTRACT = "abstract: the classes derived from it are covered"
+OF_TUPLES = "Python's own"
 TEST_HELPER = "covered in tests/mdsd/test_testing.py"
 
 DRAFT_CLASSES = ("DraftDistribution", *DRAFTS)
@@ -73,6 +74,8 @@ EXEMPT: dict[tuple[str, str], str] = {
     ("decoding.Model.logits", "prefixes"): ABSTRACT,
     ("decoding.TreeGrowth.children", "level"): ABSTRACT,
     ("decoding.GrowingTree.children", "level"): CHECKED,
+    **{("studies.Rows.index", name): OF_TUPLES for name in ("value", "start", "stop")},
+    ("studies.Rows.count", "value"): OF_TUPLES,
     ("datasets.Source", "args"): ABSTRACT,
     ("datasets.Source", "kwargs"): ABSTRACT,
     ("decoding.Model", "args"): ABSTRACT,
@@ -106,6 +109,7 @@ RECORDS = (
     "studies.CompareRow",
     "studies.IntervalRow",
     "studies.Missing",
+    "studies.Rows",
     "studies.StudyRow",
     "testing.Instance",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 import mdsd
@@ -83,10 +84,19 @@ def study_rows() -> Iterator[list[Row]]:
             "'optimal'",
         ),
     }
-    extra = (("verifiers", verifiers, "verifier"), ("seed", WHOLE_SEEDS, "seed"))
+    against: Values = {
+        "unknown": ("kesq", "'kesq'", "'kseq'"),
+        "number": (3, "3"),
+        "list": (["rrs"], "['rrs']"),
+        "verifier": (mdsd.RRSVerifier(), "RRSVerifier"),
+    }
+    extra = (
+        ("verifiers", verifiers, "verifier"),
+        ("against", against, "against"),
+        ("seed", WHOLE_SEEDS, "seed"),
+    )
     datasets: Values = {
         "none": (None, "NoneType"),
-        "name": ("smollm2", "str"),
         "arrays": ({"target_probs": [P], "draft_probs": [Q]}, "dict"),
     }
     for call, study, data, argument, table in (
@@ -101,6 +111,11 @@ def study_rows() -> Iterator[list[Row]]:
         ),
     ):
         yield rows(call, argument, study, InvalidArgumentError, datasets)
+        near: Values = {
+            "name": ("smolm2", "smolm2"),
+            "missing": ("no/such.npz", "there is no folder no"),
+        }
+        yield rows(call, argument, study, InvalidArgumentError, near, named="")
         for option, values, named in table:
             usual = {"num_drafts": [3], "drafts": ["greedy"], "positions": 1}
             yield rows(
@@ -111,6 +126,9 @@ def study_rows() -> Iterator[list[Row]]:
                 values,
                 named=named,
             )
+    found = mdsd.studies.compare("smollm2", num_drafts=[2], drafts=["greedy"], positions=1)
+    libraries: Values = {"typo": ("panda", "'panda'", "'pandas'"), "module": (np, "module")}
+    yield rows("studies.Rows.to_frame", "library", found.to_frame, InvalidArgumentError, libraries)
     unknown: Values = {"typo": ("topp", "'topp'", "'top_p'"), "other": ("typical_p", "'typical_p'")}
     for call, run in (
         ("studies.compare", lambda **options: mdsd.studies.compare(DATA, **options)),

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import mdsd
-from solvers.lp import solve_cover, solve_cvxpy, solve_lp
-from solvers.matching import solve_matching
-from solvers.transport import merge_tuples
+from mdsd._solvers.lp import solve_cover, solve_cvxpy, solve_lp
+from mdsd._solvers.matching import solve_matching
+from mdsd._solvers.transport import merge_tuples
 
 from .reading import (
     CASES,

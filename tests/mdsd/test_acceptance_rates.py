@@ -448,3 +448,15 @@ def test_tensors_on_two_devices_are_refused():
 
 def test_rates_are_exported():
     assert mdsd.acceptance_rates is acceptance_rates
+
+
+@pytest.mark.parametrize(("draft", "verifier"), [("greedy", "greedy"), ("top_k", "naive")])
+@pytest.mark.parametrize("n", [256, 257, 300])
+def test_many_top_tokens(draft, verifier, n):
+    rng = np.random.default_rng(8)
+    p = rng.dirichlet(np.ones(400))
+    q = rng.integers(1, 9, 400) / 1.0  # with ties, which go to the lowest id
+    q /= q.sum()
+    plan = mdsd.get_verifier(verifier).plan(p, mdsd.drafts.read_kind(draft).make(q, n))
+    found = acceptance_rates([p], [q], draft=draft, num_drafts=n, verifier=verifier)
+    assert found[0] == pytest.approx(plan.acceptance_rate, rel=0, abs=1e-13)

@@ -9,16 +9,16 @@ import pytest
 import mdsd
 from mdsd import OptimalVerifier
 from mdsd._random import generator
+from mdsd._solvers.group_selection import selection_probs
+from mdsd._solvers.marks import couple_tokens, smallest_mark_probs
+from mdsd._solvers.ratio_groups import NUM_BUCKETS, bucket_edges, bucket_of
+from mdsd._solvers.token_lottery import FAST, minimum_norm_orders
 from mdsd.batch import verify_batch
 from mdsd.batch.tensors import arguments, buckets, inputs, methods, selections, spaces
 from mdsd.batch.tensors.spaces import Space
 from mdsd.batch.tensors.sums import law_of_row
 from mdsd.drafts import read_kind
 from mdsd.verifiers.marks import FAST_GAP
-from solvers.group_selection import selection_probs
-from solvers.marks import couple_tokens, smallest_mark_probs
-from solvers.ratio_groups import NUM_BUCKETS, bucket_edges, bucket_of
-from solvers.token_lottery import FAST, minimum_norm_orders
 
 from .batch_rows import DRAFTS, KINDS, instances, uniforms_of_every_kind
 from .batch_spaces import peaked_rows

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from click.testing import Result
 
 import mdsd
+from mdsd.cli._delivery import progress_bar
 from mdsd.decoding.verification import PATH_VERIFICATIONS
 from mdsd.drafts.registry import draft_names
 from mdsd.filters import FILTER_COLUMNS
@@ -52,8 +54,19 @@ COMPARE_KEYS = [
     "bound_stderr",
     "share_of_bound",
     "positions",
+    "texts",
+    "stderr_by_text",
+    "bound_stderr_by_text",
+    "reference",
+    "difference",
+    "difference_stderr",
+    "difference_stderr_by_text",
 ]
-BOUND_KEYS = [*KEYS, "bound", "bound_stderr", "q10", "q50", "q90", "positions"]
+BOUND_KEYS = [
+    *KEYS,
+    *("bound", "bound_stderr", "q10", "q50", "q90", "positions"),
+    *("texts", "bound_stderr_by_text"),
+]
 
 
 def numbers(value: Any) -> Any:
@@ -148,6 +161,7 @@ def test_filters_on_both_sides(name):
     rows = rows_of(case["input"]["command"])
     found = {row["verifier"]: row["acceptance"] for row in rows}
     found["bound"] = rows[0]["bound"]
+    found = {name: found[name] for name in case["expected"]["mean"]}
     assert found == pytest.approx(case["expected"]["mean"], abs=case["expected"]["tolerance"])
 
 
@@ -323,7 +337,12 @@ def test_not_computed_is_null(no_search):
     rows = rows_of("mdsd compare --positions 1 --num-drafts 2 --draft independent --json")
     optimal = next(row for row in rows if row["verifier"] == "optimal")
     assert optimal["draft_model"] == "drop2+drop3"
-    assert [optimal[key] for key in COMPARE_KEYS[len(KEYS) + 1 :]] == [None] * 5 + [1]
+    nulls = [None] * 5
+    assert [optimal[key] for key in COMPARE_KEYS[len(KEYS) + 1 :]] == [
+        *nulls,
+        1,
+        *(1, None, None, "rrs", None, None, None),
+    ]
     rrs = next(row for row in rows if row["verifier"] == "rrs")
     assert 0.0 < rrs["acceptance"] <= 1.0
     assert (rrs["bound"], rrs["share_of_bound"]) == (None, None)
@@ -787,3 +806,11 @@ def test_a_bar_shows_on_a_terminal_and_on_standard_error_only(small):
     stdout, shown = commands.run_in_terminal("bound", "data.npz", "--json")
     assert json.loads(stdout)["rows"]
     assert b"positions" in shown
+
+
+def test_a_long_wait_without_a_terminal_is_told_of(monkeypatch, capsys):
+    monkeypatch.setattr("mdsd.cli._delivery._PATIENCE", 0.01)
+    with progress_bar("positions") as progress:
+        progress(3, 20)
+        time.sleep(0.1)
+    assert "mdsd: 3 of 20 positions after 0 s\n" in capsys.readouterr().err

@@ -487,3 +487,53 @@ def test_positions_are_only_computed_once(folder, monkeypatch):
     )
     printed(call(command))
     assert len(counted) == read_capture(folder / "out").num_positions - 8
+
+
+# --- more positions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ["", "--sample --max-new-tokens 7"], ids=["", "sample"])
+@pytest.mark.parametrize("size", [1, 4, 100], ids="shards of {}".format)
+@pytest.mark.parametrize(
+    ("steps", "end"), [([5, 9], "9"), ([4, 8, 11], "11"), ([3], None), ([1, 2, 3], "3")]
+)
+def test_an_extended_capture_has_the_bytes_of_one_made_at_once(folder, steps, end, size, options):
+    command = f"--prompts p.txt --top-k 5 --positions-per-shard {size} {options}"
+    told = [printed(call(f"out {command} --positions {count}")) for count in steps]
+    if end is None:
+        told.append(printed(call(f"out {command}")))
+    printed(call(f"whole {command}" + (f" --positions {end}" if end else "")))
+    assert content(folder / "out") == content(folder / "whole")
+    if len(steps) == 2:
+        assert told[1].startswith("out: 9 positions, 4 of them new, ")
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_an_extension_that_was_interrupted_goes_on(folder, monkeypatch, times):
+    command = "--prompts p.txt --top-k 5 --positions-per-shard 4"
+    printed(call(f"out {command} --positions 6"))
+    with monkeypatch.context() as patched:
+        interrupt(patched, PAUSES["in a shard"], times)
+        assert call(f"out {command} --positions 14").exit_code == 130
+    assert read_capture(folder / "out").num_positions >= 6
+    printed(call(f"out {command} --positions 14"))
+    printed(call(f"whole {command} --positions 14"))
+    assert content(folder / "out") == content(folder / "whole")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--positions 5", ["settings positions is 6 and not 5"]),
+        ("--positions 9 --top-k 6", ["top_k is 5 and not 6"]),
+        ("--positions 9 --min-context 2", ["settings min_context is 1 and not 2"]),
+        ("--positions 9 --sample", ["settings sample is False and not True"]),
+        ("--positions 9 --prompts other.txt", ["prompts name is 'p.txt' and not 'other.txt'"]),
+    ],
+)
+def test_an_extension_with_other_settings_is_refused(folder, options, words):
+    printed(call(f"{SMALL} --positions 6"))
+    (folder / "other.txt").write_text(PROMPTS)
+    before = content(folder / "out")
+    assert_refused(call(f"{SMALL} {options}"), "out: holds another capture", *words)
+    assert content(folder / "out") == before

@@ -11,10 +11,10 @@ import pytest
 
 import mdsd
 from mdsd import acceptance_interval
+from mdsd._solvers import hitting, split_tail
+from mdsd._solvers.hitting import prefix_hits
 from mdsd.intervals import greedy
 from mdsd.testing import random_probs
-from solvers import hitting, split_tail
-from solvers.hitting import prefix_hits
 
 from ..solvers.two_weights import FAULTS
 from .completions import (

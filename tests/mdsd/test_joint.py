@@ -17,8 +17,8 @@ from mdsd import (
     WithoutReplacement,
     WithReplacement,
 )
+from mdsd._solvers.group_hits import hits_of_groups
 from mdsd.testing import random_probs
-from solvers.group_hits import hits_of_groups
 
 from .. import own_kinds
 from ..shared_groups import heavy_and_tiny, share_groups, shares

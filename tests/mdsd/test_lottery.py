@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mdsd
+from mdsd._solvers import group_selection, hitting, token_lottery
 from mdsd.drafts import IndependentDrafts, WithoutReplacement
 from mdsd.testing import (
     CheckFailure,
@@ -16,7 +17,6 @@ from mdsd.testing import (
     enumerated_acceptance,
     random_probs,
 )
-from solvers import group_selection, hitting, token_lottery
 
 from ..shared_groups import DRAFTS, heavy_and_tiny, share_groups, shares, target_for
 from ..solvers.two_weights import FAULTS

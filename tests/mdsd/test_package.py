@@ -1,4 +1,4 @@
-"""The package itself: what importing it costs, what it exports, and its guard against `solvers`."""
+"""The package itself: what importing it costs, and what it exports."""
 
 import inspect
 
@@ -45,16 +45,6 @@ def test_unknown_attribute():
         _ = mdsd.nonsense
 
 
-@pytest.mark.parametrize("owner", ["", "__distribution__ = 'another'"], ids=["unmarked", "other"])
-def test_another_package_called_solvers_is_noticed(tmp_path, owner):
-    (tmp_path / "solvers").mkdir()
-    (tmp_path / "solvers" / "__init__.py").write_text(owner)
-    done = run("import mdsd", tmp_path)
-    assert done.returncode == 1
-    assert "ImportError: the package 'solvers' at" in done.stderr
-    assert "does not belong to mdsd" in done.stderr
-
-
 def test_verifiers_of_other_packages_are_found(tmp_path):
     body = (
         "from mdsd import NaiveVerifier\n"
@@ -83,6 +73,7 @@ def test_broken_verifiers_of_other_packages_warn(tmp_path, body, entry, reason):
     install(tmp_path, "plugged", body, "mdsd.verifiers", entry)
     code = "import mdsd; print(len(mdsd.verifier_names()), type(mdsd.get_verifier('rrs')).__name__)"
     done = run(code, tmp_path)
-    assert (done.returncode, done.stdout.split()) == (0, ["8", "RRSVerifier"]), done.stderr
+    right = [str(len(mdsd.verifier_names())), "RRSVerifier"]
+    assert (done.returncode, done.stdout.split()) == (0, right), done.stderr
     assert "RuntimeWarning" in done.stderr
     assert reason in done.stderr

@@ -18,7 +18,7 @@ from mdsd.errors import InvalidArgumentError
 from mdsd.studies.output import check_writable, picture, write_files
 from mdsd.studies.plots import bound_figure, compare_figure
 from mdsd.studies.study_rows import CompareRow, Mean, Missing
-from mdsd.studies.study_settings import MONTE_CARLO_PATHS, open_dataset, study_settings
+from mdsd.studies.study_settings import MONTE_CARLO_PATHS, study_settings
 
 P = np.array([[0.5, 0.3, 0.2], [0.4, 0.35, 0.25]])
 Q = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
@@ -225,7 +225,7 @@ def test_the_seed_moves_estimates_and_nothing_else(smollm2):
 
 
 def test_positions_do_not_share_a_stream(smollm2):
-    settings = study_settings(open_dataset(smollm2), CompareRow, verifiers=["rrs"])
+    settings = study_settings(datasets.open_source(smollm2), CompareRow, verifiers=["rrs"])
     first, second = settings.seeds(range(2))
     assert first != second
     assert settings.seeds([1]) == second

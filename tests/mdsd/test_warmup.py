@@ -17,20 +17,19 @@ import pytest
 from ..commands import LIMIT, PACKAGES, run, run_python
 
 REACHED = """
-import importlib, pkgutil
+import importlib, mdsd, pkgutil
 from mdsd import warmup
 from numba.core.dispatcher import Dispatcher
 
 for name in {jobs}:
     warmup.run_job(name)
 kernels = {{}}
-for package in ("mdsd", "solvers"):
-    for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
-        if "transformers" in found.name or found.name.endswith(("__main__", "economize")):
-            continue  # of other packages, or a command
-        for kernel in vars(importlib.import_module(found.name)).values():
-            if isinstance(kernel, Dispatcher):
-                kernels[f"{{kernel.__module__}}.{{kernel.__name__}}"] = kernel
+for found in pkgutil.walk_packages(mdsd.__path__, "mdsd."):
+    if "transformers" in found.name or found.name.endswith(("__main__", "economize")):
+        continue  # of other packages, or a command
+    for kernel in vars(importlib.import_module(found.name)).values():
+        if isinstance(kernel, Dispatcher):
+            kernels[f"{{kernel.__module__}}.{{kernel.__name__}}"] = kernel
 # What was called, and what that calls: of kernels found in the cache, those inside show nowhere.
 waiting = [kernel for kernel in kernels.values() if kernel.overloads]
 reached = set()
@@ -46,9 +45,9 @@ print(*sorted(name for name, kernel in kernels.items() if kernel not in reached)
 """
 
 LEFT_OUT = {
-    "solvers._compiled._nothing",  # a kernel to ask questions of
-    "solvers.marks.draw_marks",  # which tests alone call, with what it calls
-    "solvers.marks._level",
+    "mdsd._solvers._compiled._nothing",  # a kernel to ask questions of
+    "mdsd._solvers.marks.draw_marks",  # which tests alone call, with what it calls
+    "mdsd._solvers.marks._level",
 }
 
 
@@ -65,7 +64,7 @@ def test_kernels_that_are_not_reached_are_found():
 
 
 SLOW = """
-from solvers import _compiled
+from mdsd._solvers import _compiled
 
 _compiled._PATIENCE = {patience}
 for k in range(3):
@@ -91,9 +90,9 @@ def test_nothing_is_said_of_little_or_of_what_others_compile(patience, module):
 
 def test_nothing_is_said_while_nothing_is_compiled():
     code = (
-        "from solvers import _compiled\n"
+        "from mdsd._solvers import _compiled\n"
         "_compiled._PATIENCE = 0.0\n"
-        "from solvers.sorting import falling_order\n"
+        "from mdsd._solvers.sorting import falling_order\n"
         "import numpy as np, time\n"
         "assert falling_order(np.array([1.0, 2.0])).tolist() == [1, 0]\n"
         "time.sleep(0.1)"
@@ -140,13 +139,26 @@ def run_read_only(packages: Path, *arguments: str) -> subprocess.CompletedProces
 
 def test_all_works_where_nothing_can_be_kept(read_only):
     code = (
-        "import numpy as np, mdsd; from solvers._compiled import cache_folder\n"
+        "import numpy as np, mdsd; from mdsd._solvers._compiled import cache_folder\n"
         "assert mdsd.__file__.startswith({folder!r}) and cache_folder() is None\n"
-        "from solvers.sorting import falling_order\n"
+        "from mdsd._solvers.sorting import falling_order\n"
         "print(falling_order(np.array([1.0, 2.0])).tolist())"
     )
     done = run_read_only(read_only, "-c", code.format(folder=str(read_only)))
     assert (done.returncode, done.stdout) == (0, "[1, 0]\n"), done.stderr
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["ours", "numba-alone"])
+def test_without_a_home_none_is_made_up(read_only, guarded):
+    code = (
+        "import os.path, numba; os.path.expanduser = lambda path: path\n"
+        "from mdsd._solvers import _compiled\n"
+        f"_compiled._has_a_place = {'_compiled._has_a_place' if guarded else 'bool'}\n"
+        "import mdsd._solvers.sorting"
+    )
+    done = run_read_only(read_only, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert Path(read_only, "~").exists() is not guarded
 
 
 def test_numba_alone_refuses_to_work_there(read_only):

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from solvers.transport import TransportInstance, merge_tuples
+from mdsd._solvers.transport import TransportInstance, merge_tuples
 
 
 @dataclass(frozen=True, eq=False)

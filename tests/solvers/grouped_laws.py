@@ -6,9 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.group_selection import find_groups
-from solvers.grouped_law import GroupedLaw, join_parts
-from solvers.law_parts import LawPart, certain_tokens, draws_without_replacement, independent_draws
+from mdsd._solvers.group_selection import find_groups
+from mdsd._solvers.grouped_law import GroupedLaw, join_parts
+from mdsd._solvers.law_parts import (
+    LawPart,
+    certain_tokens,
+    draws_without_replacement,
+    independent_draws,
+)
 
 from . import exact_laws
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from solvers.arrivals import (
+from mdsd._solvers.arrivals import (
     FAINT,
     POWERS,
     count_faint,
@@ -17,8 +17,8 @@ from solvers.arrivals import (
     latest_time,
     tabulate_draws,
 )
-from solvers.hitting import MASS_SCALE
-from solvers.ratio_groups import groups_of_tokens
+from mdsd._solvers.hitting import MASS_SCALE
+from mdsd._solvers.ratio_groups import groups_of_tokens
 
 LATEST = 3.0
 TIMES = np.concatenate([np.geomspace(1e-9, LATEST, 24), [LATEST / 2, LATEST]])

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from solvers.certificates import certified_gap
-from solvers.errors import SolverFailure
+from mdsd._solvers.certificates import certified_gap
+from mdsd._solvers.errors import SolverFailure
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from math import comb
 import numpy as np
 import pytest
 
-from solvers.group_hits import hits_of_groups
-from solvers.grouped_law import with_fewer_nodes
-from solvers.hitting import prefix_hits
-from solvers.law_parts import certain_tokens, draws_without_replacement, independent_draws
+from mdsd._solvers.group_hits import hits_of_groups
+from mdsd._solvers.grouped_law import with_fewer_nodes
+from mdsd._solvers.hitting import prefix_hits
+from mdsd._solvers.law_parts import certain_tokens, draws_without_replacement, independent_draws
 
 from . import exact_laws
 from .grouped_laws import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from solvers.arrivals import POWERS
-from solvers.group_hits import hits_of_groups
-from solvers.group_selection import (
+from mdsd._solvers.arrivals import POWERS
+from mdsd._solvers.group_hits import hits_of_groups
+from mdsd._solvers.group_selection import (
     GroupSelection,
     find_groups,
     find_masses,
@@ -18,8 +18,8 @@ from solvers.group_selection import (
     selection_probs,
     spread_selection,
 )
-from solvers.hitting import MASS_SCALE
-from solvers.law_parts import draws_without_replacement, independent_draws
+from mdsd._solvers.hitting import MASS_SCALE
+from mdsd._solvers.law_parts import draws_without_replacement, independent_draws
 
 from . import exact_laws
 from .grouped_laws import (

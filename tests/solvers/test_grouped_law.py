@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from solvers.grouped_law import (
+from mdsd._solvers.grouped_law import (
     CERTAIN,
     DRAWS,
     INDEPENDENT,
@@ -15,7 +15,7 @@ from solvers.grouped_law import (
     single_groups,
     with_fewer_nodes,
 )
-from solvers.law_parts import certain_tokens, draws_without_replacement, independent_draws
+from mdsd._solvers.law_parts import certain_tokens, draws_without_replacement, independent_draws
 
 from .grouped_laws import INDEPENDENT as LAWS
 from .grouped_laws import PARTS, grouped, instances

@@ -12,10 +12,10 @@ from math import comb
 import numpy as np
 import pytest
 
-from solvers import hitting
-from solvers.group_hits import hits_of_groups
-from solvers.hitting import mean_token_hit, prefix_hits, token_hits
-from solvers.law_parts import draws_without_replacement
+from mdsd._solvers import hitting
+from mdsd._solvers.group_hits import hits_of_groups
+from mdsd._solvers.hitting import mean_token_hit, prefix_hits, token_hits
+from mdsd._solvers.law_parts import draws_without_replacement
 
 from .two_weights import FAULTS, TwoWeights, family
 
@@ -315,7 +315,7 @@ def test_masses_near_the_smallest_double_end(function, expected):
     because it may not come back.
     """
     code = (
-        f"import numpy as np; from solvers.hitting import {function}; "
+        f"import numpy as np; from mdsd._solvers.hitting import {function}; "
         f"print([{function}(np.array([1.0, x, x]), 2).tolist() for x in (1e-306, 1e-310, 5e-324)])"
     )
     try:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from solvers.errors import SolverFailure
-from solvers.lp import checked_cover, solve_cover, solve_cvxpy, solve_lp
-from solvers.transport import merge_tuples
+from mdsd._solvers.errors import SolverFailure
+from mdsd._solvers.lp import checked_cover, solve_cover, solve_cvxpy, solve_lp
+from mdsd._solvers.transport import merge_tuples
 
 SOLVERS = {"lp": solve_lp, "cover": solve_cover, "cvxpy": solve_cvxpy}
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from mdsd.drafts import WithReplacement
-from solvers.marks import (
+from mdsd._solvers.marks import (
     GroupedMarks,
     MarkCoupling,
     _cap_with_overlap,
+    _mean_slope,
     couple_marks,
     draw_marks,
     grouped_coupling,
@@ -23,8 +23,8 @@ from solvers.marks import (
     select_smallest,
     smallest_mark_probs,
 )
-from solvers.prefix import best_prefix, prefix_with_replacement
-from solvers.ratio_groups import (
+from mdsd._solvers.prefix import best_prefix, prefix_with_replacement
+from mdsd._solvers.ratio_groups import (
     RatioGroups,
     groups_of_tokens,
     join_buckets,
@@ -32,6 +32,7 @@ from solvers.ratio_groups import (
     sum_buckets,
     sure_overlap,
 )
+from mdsd.drafts import WithReplacement
 
 FALSE_ALARM = 1e-6
 """Chance that one sampling check fails for right code; seeds are fixed, so once for all."""
@@ -671,3 +672,13 @@ class TestRefinement:
         assert found.marks.groups.size == 300
         assert found.marks.upper - found.marks.lower < 1e-9
         assert grouped(tokens_like("flat", 600)).marks.groups.size < 600
+
+
+@pytest.mark.parametrize("power", [1, 2, 64, 65, 100, 1000])
+@pytest.mark.parametrize(
+    ("left", "right"), [(0.0, 1.0), (0.25, 0.5), (0.5, 0.5), (0.125, 0.125 + 2.0**-40), (1.0, 1.0)]
+)
+def test_the_mean_slope_of_any_number_of_draws(left, right, power):
+    a, b = 1 - Fraction(left), 1 - Fraction(right)
+    exact = power * a ** (power - 1) if a == b else (a**power - b**power) / (a - b)
+    assert _mean_slope(left, right, power) == pytest.approx(float(exact), rel=1e-12, abs=1e-300)

@@ -8,11 +8,11 @@ import time
 import numpy as np
 import pytest
 
-from solvers import matching
-from solvers.errors import SolverFailure
-from solvers.lp import solve_lp
-from solvers.matching import solve_matching
-from solvers.transport import merge_tuples
+from mdsd._solvers import matching
+from mdsd._solvers.errors import SolverFailure
+from mdsd._solvers.lp import solve_lp
+from mdsd._solvers.matching import solve_matching
+from mdsd._solvers.transport import merge_tuples
 
 
 @pytest.fixture(params=["ortools", "networkx"])

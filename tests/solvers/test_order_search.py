@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
-from solvers.group_hits import hits_of_groups
-from solvers.grouped_law import GroupedLaw, with_fewer_nodes
-from solvers.law_parts import draws_without_replacement, independent_draws
-from solvers.order_search import FoundOrders, search_orders
-from solvers.polymatroid import minimum_norm_lottery, norm_weights
+from mdsd._solvers.group_hits import hits_of_groups
+from mdsd._solvers.grouped_law import GroupedLaw, with_fewer_nodes
+from mdsd._solvers.law_parts import draws_without_replacement, independent_draws
+from mdsd._solvers.order_search import FoundOrders, search_orders
+from mdsd._solvers.polymatroid import minimum_norm_lottery, norm_weights
 
 from .grouped_laws import PARTS, grouped, instances
 

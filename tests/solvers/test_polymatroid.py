@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from solvers.errors import SolverFailure
-from solvers.hitting import prefix_hits
-from solvers.lp import solve_lp
-from solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
-from solvers.transport import merge_tuples
+from mdsd._solvers.errors import SolverFailure
+from mdsd._solvers.hitting import prefix_hits
+from mdsd._solvers.lp import solve_lp
+from mdsd._solvers.polymatroid import OrderLottery, minimum_norm_lottery, norm_weights
+from mdsd._solvers.transport import merge_tuples
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from solvers.prefix import best_prefix, cut_values
+from mdsd._solvers.prefix import best_prefix, cut_values
 
 
 def brute_force(ordered_masses: np.ndarray, hits: np.ndarray) -> tuple[Fraction, int]:

@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 
 from mdsd import WithoutReplacement, acceptance_bound, acceptance_bounds
-from solvers import prefix_draws
-from solvers.hitting import MASS_SCALE, _step, prefix_hits
-from solvers.prefix import best_prefix
-from solvers.prefix_draws import FEWEST_TOKENS, MOST_DRAWS, best_cut, prefix_without_replacement
+from mdsd._solvers import prefix_draws
+from mdsd._solvers.hitting import MASS_SCALE, _step, prefix_hits
+from mdsd._solvers.prefix import best_prefix
+from mdsd._solvers.prefix_draws import (
+    FEWEST_TOKENS,
+    MOST_DRAWS,
+    best_cut,
+    prefix_without_replacement,
+)
 
 EXACT = 3e-13
 """What hits may differ by between the two sums over nodes, with some thousand tokens."""

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from solvers.ratio_groups import (
+from mdsd._solvers.ratio_groups import (
     HEAVY,
     NUM_BUCKETS,
     RatioGroups,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from solvers.sorting import falling_order
+from mdsd._solvers.sorting import falling_order
 
 SIZES = (0, 1, 2, 3, 9, 64, 65, 300, 5000)
 

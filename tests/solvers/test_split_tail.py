@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers.hitting import prefix_hits
-from solvers.split_tail import prefix_hits_beside_split_tail
+from mdsd._solvers.hitting import prefix_hits
+from mdsd._solvers.split_tail import prefix_hits_beside_split_tail
 
 from .two_weights import FAULTS, family
 

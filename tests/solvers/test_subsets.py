@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from solvers.subsets import solve_subsets
-from solvers.transport import cut_value, merge_tuples
+from mdsd._solvers.subsets import solve_subsets
+from mdsd._solvers.transport import cut_value, merge_tuples
 
 
 def test_known_values(known_problem, assert_optimal):

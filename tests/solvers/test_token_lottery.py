@@ -8,14 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from solvers import token_lottery
-from solvers.errors import SolverFailure
-from solvers.group_hits import hits_of_groups
-from solvers.hitting import prefix_hits, token_hits
-from solvers.law_parts import LawPart, draws_without_replacement, independent_draws
-from solvers.lp import solve_lp
-from solvers.prefix import best_prefix
-from solvers.token_lottery import (
+from mdsd._solvers import token_lottery
+from mdsd._solvers.errors import SolverFailure
+from mdsd._solvers.group_hits import hits_of_groups
+from mdsd._solvers.hitting import prefix_hits, token_hits
+from mdsd._solvers.law_parts import LawPart, draws_without_replacement, independent_draws
+from mdsd._solvers.lp import solve_lp
+from mdsd._solvers.prefix import best_prefix
+from mdsd._solvers.token_lottery import (
     EXACT,
     FAST,
     Effort,
@@ -24,7 +24,7 @@ from solvers.token_lottery import (
     find_group_lottery,
     find_single_lottery,
 )
-from solvers.transport import merge_tuples
+from mdsd._solvers.transport import merge_tuples
 
 from . import exact_laws
 from .grouped_laws import PARTS, exact_part, random_target

@@ -10,10 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from solvers.errors import SolverFailure
-from solvers.lp import solve_cover, solve_cvxpy, solve_lp
-from solvers.matching import solve_matching
-from solvers.transport import (
+from mdsd._solvers.errors import SolverFailure
+from mdsd._solvers.lp import solve_cover, solve_cvxpy, solve_lp
+from mdsd._solvers.matching import solve_matching
+from mdsd._solvers.transport import (
     TransportInstance,
     best_prefix_subset,
     canonical_subset,
@@ -247,7 +247,7 @@ def test_methods_agree(method, concentration, seed, dirichlet_instance):
 
 def test_import_leaves_heavy_libraries_out():
     code = (
-        "import sys, solvers.lp, solvers.matching, solvers.subsets;"
+        "import sys, mdsd._solvers.lp, mdsd._solvers.matching, mdsd._solvers.subsets;"
         "print(sorted({'cvxpy', 'networkx', 'ortools', 'scipy.optimize'} & set(sys.modules)))"
     )
     assert commands.run_python(code).stdout.strip() == "[]"

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from solvers import tree_lp
-from solvers.errors import SolverFailure
-from solvers.tree_lp import TreeInstance, price_bound, solve_tree, verify_tree_solution
+from mdsd._solvers import tree_lp
+from mdsd._solvers.errors import SolverFailure
+from mdsd._solvers.tree_lp import TreeInstance, price_bound, solve_tree, verify_tree_solution
 
 GIVEN = {
     "parents": [-1, 0, 0, 1],

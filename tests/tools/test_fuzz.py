@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import mdsd
+from mdsd._solvers import token_lottery
 from mdsd.testing import CheckFailure
 from mdsd.testing._instances import DraftRecipe
-from solvers import token_lottery
 
 from .. import commands
 from ..verifiers import NAMES

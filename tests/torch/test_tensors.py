@@ -7,6 +7,7 @@ import pytest
 
 import mdsd
 from mdsd._probabilities import as_float_array, check_probs
+from mdsd._solvers.ratio_groups import NUM_BUCKETS
 from mdsd.batch import _inputs, acceptance_bounds, acceptance_rates, verify_batch
 from mdsd.batch._rules import Rule, rule_of
 from mdsd.batch.tensors import (
@@ -19,7 +20,6 @@ from mdsd.batch.tensors import (
     verification,
 )
 from mdsd.drafts import read_kind
-from solvers.ratio_groups import NUM_BUCKETS
 
 from .. import commands
 from ..mdsd.batch_rows import DRAFTS, KINDS, instances

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import Any
 
+from mdsd._solvers.ratio_groups import NUM_BUCKETS, bucket_edges
 from mdsd._typing import FloatArray, Tensor
 from mdsd.batch.tensors.spaces import space_of
 from mdsd.rules.arrays import concat, full, namespace, number, places, take
-from solvers.ratio_groups import NUM_BUCKETS, bucket_edges
 
 _BEYOND = 2.0**-30
 """Ratios above the inverse of this are all alike, far beyond the last edge."""

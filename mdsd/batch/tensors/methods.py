@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mdsd._solvers.arrivals import SUM_POWERS, latest_time, most_listed
+from mdsd._solvers.marks import FEWEST_GROUPS
 from mdsd._typing import FloatArray, Tensor
 from mdsd.batch._rules import Selection, selection_of
 from mdsd.batch.tensors.buckets import BucketSums, leading
@@ -19,8 +21,6 @@ from mdsd.drafts import DraftDistribution
 from mdsd.rules.arrays import full, namespace, number, places, take
 from mdsd.verifiers import Verifier
 from mdsd.verifiers.marks import FAST_GAP
-from solvers.arrivals import SUM_POWERS, latest_time, most_listed
-from solvers.marks import FEWEST_GROUPS
 
 
 def method_of(verifier: Verifier, draft: DraftDistribution) -> Method | None:

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from mdsd._random import RandomSource
+from mdsd._solvers.ratio_groups import NUM_BUCKETS
 from mdsd._typing import BoolArray, FloatArray, IntArray, Tensor
 from mdsd.batch._threads import over_rows
 from mdsd.batch.tensors.arguments import DeviceBatch
@@ -23,7 +24,6 @@ from mdsd.batch.tensors.spaces import Located, Space
 from mdsd.batch.tensors.sums import SelectedRows, SumRows
 from mdsd.rules.accepting import left_over
 from mdsd.rules.arrays import concat, number, take
-from solvers.ratio_groups import NUM_BUCKETS
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,16 +7,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mdsd._solvers.arrivals import tabulate_sums
+from mdsd._solvers.group_selection import draw_orders, find_masses, select_drafts, select_groups
+from mdsd._solvers.grouped_law import GroupedLaw, law_of_draws, with_fewer_nodes
+from mdsd._solvers.hitting import MASS_SCALE
+from mdsd._solvers.marks import FEWEST_GROUPS, couple_buckets, couple_tokens, select_smallest
+from mdsd._solvers.order_search import FoundOrders, search_orders
+from mdsd._solvers.polymatroid import OrderLottery
+from mdsd._solvers.ratio_groups import place_among
+from mdsd._solvers.token_lottery import FAST, FEW, minimum_norm_orders
 from mdsd._typing import FloatArray, IntArray
-from solvers.arrivals import tabulate_sums
-from solvers.group_selection import draw_orders, find_masses, select_drafts, select_groups
-from solvers.grouped_law import GroupedLaw, law_of_draws, with_fewer_nodes
-from solvers.hitting import MASS_SCALE
-from solvers.marks import FEWEST_GROUPS, couple_buckets, couple_tokens, select_smallest
-from solvers.order_search import FoundOrders, search_orders
-from solvers.polymatroid import OrderLottery
-from solvers.ratio_groups import place_among
-from solvers.token_lottery import FAST, FEW, minimum_norm_orders
 
 
 class SumRows(NamedTuple):

@@ -19,13 +19,15 @@ draft_kept_mass_0, ...   float64       the same of each draft model
 ======================== ============= ============================================================
 
 K differs from row to row, and no value is missing. The footer of a shard holds the header again
-(``mdsd.header``, JSON) and a digest of the content (``mdsd.content``); each page has a checksum.
-Row groups have about two million numbers in each list column: a reader needs the memory of one.
-The same positions in the same shards make the same bytes, and anything that reads parquet files
-reads them.
+(``mdsd.header``, JSON, without the number of positions asked for) and a digest of the content
+(``mdsd.content``); each page has a checksum. Row groups have about two million numbers in each list
+column: a reader needs the memory of one. The same positions in the same shards make the same bytes,
+and anything that reads parquet files reads them.
 
 A shard is written under a temporary name and gets its own when it is on the disk, so that after a
-kill at any moment the folder holds whole shards; nothing that has a name is ever replaced.
+kill at any moment the folder holds whole shards. Nothing that has a name is replaced, unless a
+capture is extended: ``capture.json`` by one that asks for more positions, and a last shard that was
+not full by one that begins with the same rows.
 """
 
 from mdsd.datasets.captures.folder import is_capture

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 from mdsd._arguments import shown
-from mdsd._files import os_errors, path_name
-from mdsd.datasets.captures.header import CaptureHeader, header_from_json
+from mdsd._extras import require
+from mdsd._files import new_file, os_errors, path_name
+from mdsd.datasets.captures.header import CaptureHeader, header_from_json, header_to_json
 from mdsd.datasets.captures.shards import Shard, open_shard
 from mdsd.errors import InvalidArgumentError
 
@@ -46,7 +47,10 @@ def check_folder(folder: Path) -> list[Path]:
     ------
     InvalidArgumentError
         If there is something else in its place, or in it.
+    UnsupportedError
+        If libraries that captures need are not installed.
     """
+    require("study", "a capture")
     with os_errors(folder, "cannot be a folder: ") as where:
         if folder.exists() and not folder.is_dir():
             raise InvalidArgumentError(f"{where}: cannot be a folder: there is a file of that name")
@@ -79,6 +83,18 @@ def read_header(folder: Path) -> CaptureHeader:
         return header_from_json(path.read_bytes(), name)
 
 
+def write_header(folder: Path, header: CaptureHeader, *, replacing: bool = False) -> None:
+    """Write ``capture.json``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is there, unless it is to be replaced, or cannot be written.
+    """
+    with new_file(folder / HEADER_NAME, replacing=replacing) as stream:
+        stream.write(header_to_json(header).encode())
+
+
 def open_shards(folder: Path, header: CaptureHeader) -> tuple[Shard, ...]:
     """Open all shards, whose numbers leave none out.
 
@@ -86,7 +102,10 @@ def open_shards(folder: Path, header: CaptureHeader) -> tuple[Shard, ...]:
     ------
     InvalidArgumentError, InvalidDistributionError
         As `open_shard`, or if a shard is missing.
+    UnsupportedError
+        If libraries that captures need are not installed.
     """
+    require("study", "a capture")
     with os_errors(folder):
         found = {path.name for path in folder.iterdir() if _SHARD.fullmatch(path.name)}
     shards: list[Shard] = []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from mdsd._arguments import check_whole, one_line, read_json_object, shown
 from mdsd._frozen import FrozenArrays
-from mdsd.datasets.dataset import check_model_names
+from mdsd.datasets.tables import check_model_names
 from mdsd.errors import InvalidArgumentError
 
 _FORMAT = {"format": "mdsd capture", "format_version": 1}
@@ -109,6 +109,18 @@ def header_from_json(text: str | bytes, where: str) -> CaptureHeader:
         return CaptureHeader(**{name: found[name] for name in names})
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{where}: {error}") from None
+
+
+def of_shards(header: CaptureHeader) -> CaptureHeader:
+    """Give what shards say of their capture: all but the number of positions that was asked for.
+
+    So that one to which more are added has the same shards as if all had been asked for at first.
+    """
+    settings = header.provenance.get("settings")
+    if not isinstance(settings, Mapping) or "positions" not in settings:
+        return header
+    kept = {name: value for name, value in settings.items() if name != "positions"}
+    return replace(header, provenance={**header.provenance, "settings": kept})
 
 
 def check_same_header(found: CaptureHeader, expected: CaptureHeader, where: str, of: str) -> None:

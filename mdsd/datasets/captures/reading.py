@@ -127,6 +127,7 @@ class Capture:
             provenance=self.provenance,
             target_kind="logits",
             draft_kind="logits",
+            text_ids=np.concatenate([rows.columns["text"] for rows in parts]),
         )
 
 

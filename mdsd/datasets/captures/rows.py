@@ -75,6 +75,18 @@ def select(rows: CaptureRows, start: int, stop: int) -> CaptureRows:
     return CaptureRows(rows.offsets[start : stop + 1] - first, columns)
 
 
+def joined(parts: Sequence[CaptureRows]) -> CaptureRows:
+    """Set rows behind one another; columns are those of the last part."""
+    lengths = np.concatenate([np.diff(rows.offsets) for rows in parts])
+    return CaptureRows(
+        np.concatenate([[0], np.cumsum(lengths)]),
+        {
+            name: np.concatenate([rows.columns[name] for rows in parts])
+            for name in parts[-1].columns
+        },
+    )
+
+
 # --- checks --------------------------------------------------------------------------------------
 
 

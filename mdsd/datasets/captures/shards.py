@@ -21,6 +21,7 @@ from mdsd.datasets.captures.header import (
     check_same_header,
     header_from_json,
     header_to_json,
+    of_shards,
 )
 from mdsd.datasets.captures.rows import (
     CaptureRows,
@@ -71,13 +72,20 @@ class Shard:
 # --- writing -------------------------------------------------------------------------------------
 
 
-def write_shard(path: Path, rows: CaptureRows, header: CaptureHeader, first_position: int) -> None:
+def write_shard(
+    path: Path,
+    rows: CaptureRows,
+    header: CaptureHeader,
+    first_position: int,
+    *,
+    replacing: bool = False,
+) -> None:
     """Write rows that were checked; see `mdsd.datasets.captures` for the columns.
 
     Raises
     ------
     InvalidArgumentError
-        If the file is there or cannot be written.
+        If the file is there, unless it is to be replaced, or cannot be written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -86,7 +94,7 @@ def write_shard(path: Path, rows: CaptureRows, header: CaptureHeader, first_posi
     position = np.arange(first_position, first_position + len(rows), dtype=np.int64)
     ids = rows.columns["token_ids"].astype(np.int32, copy=False)
     rows = replace(rows, columns={"position": position, **rows.columns, "token_ids": ids})
-    metadata = {_HEADER_KEY: header_to_json(header), _CONTENT_KEY: _digest(rows)}
+    metadata = {_HEADER_KEY: header_to_json(of_shards(header)), _CONTENT_KEY: _digest(rows)}
     schema = _schema(num_drafts).with_metadata(metadata)
     options = {
         "compression": "zstd",
@@ -98,7 +106,10 @@ def write_shard(path: Path, rows: CaptureRows, header: CaptureHeader, first_posi
         },
         "write_page_checksum": True,
     }
-    with new_file(path) as stream, pq.ParquetWriter(stream, schema, **options) as writer:
+    with (
+        new_file(path, replacing=replacing) as stream,
+        pq.ParquetWriter(stream, schema, **options) as writer,
+    ):
         for start, stop in _groups(rows.offsets):
             group = select(rows, start, stop)
             offsets = pa.array(group.offsets.astype(np.int32))
@@ -169,7 +180,7 @@ def open_shard(path: Path, header: CaptureHeader, first_position: int) -> Shard:
                 f"{where}: is not a shard of a capture: it has no mdsd.header"
             )
         found = header_from_json(metadata[_HEADER_KEY], where)
-        check_same_header(found, header, where, "the capture")
+        check_same_header(of_shards(found), of_shards(header), where, "the capture")
         _check_schema(file.schema_arrow, len(header.draft_models), where)
         groups = map(file.metadata.row_group, range(file.num_row_groups))
         counts, num_rows = tuple(group.num_rows for group in groups), file.metadata.num_rows

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mdsd._arguments import check_type, check_whole, read_array, row_name, shown
-from mdsd._files import as_path, new_file, os_errors, path_name
+from mdsd._files import as_path, os_errors, path_name
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.datasets.captures.folder import (
     HEADER_NAME,
@@ -19,10 +19,17 @@ from mdsd.datasets.captures.folder import (
     open_shards,
     read_header,
     shard_path,
+    write_header,
 )
-from mdsd.datasets.captures.header import CaptureHeader, check_same_header, header_to_json
-from mdsd.datasets.captures.rows import CaptureRows, check_rows, logprob_columns, mass_columns
-from mdsd.datasets.captures.shards import write_shard
+from mdsd.datasets.captures.header import CaptureHeader, check_same_header
+from mdsd.datasets.captures.rows import (
+    CaptureRows,
+    check_rows,
+    joined,
+    logprob_columns,
+    mass_columns,
+)
+from mdsd.datasets.captures.shards import read_group, write_shard
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError, MdsdError
 
 
@@ -156,13 +163,38 @@ class CaptureWriter:
         InvalidDistributionError
             If log-probabilities are NaN or above 0, or their mass is not the kept mass.
         """
-        num_drafts = len(self._header.draft_models)
-        rows = _as_rows(positions, num_drafts)
-        check_rows(rows, self._header.vocab_size, "positions")
+        rows = self._checked(positions)
         path = shard_path(self._folder, self._num_shards)
         write_shard(path, rows, self._header, self._num_positions)
         self._num_shards += 1
         self._num_positions += len(rows)
+
+    def extend_shard(self, positions: Sequence[CapturedPosition]) -> None:
+        """Add positions to the last shard: it is replaced, on the disk, by the longer one.
+
+        Parameters
+        ----------
+        positions : sequence of CapturedPosition
+            At least one.
+
+        Raises
+        ------
+        InvalidArgumentError, InvalidDistributionError
+            As `write_shard`, or if there is no shard yet, or it cannot be read.
+        """
+        if not self._num_shards:
+            raise InvalidArgumentError(f"{path_name(self._folder)}: has no shard to be extended")
+        rows = self._checked(positions)
+        last = open_shards(self._folder, self._header)[-1]
+        groups = range(len(last.group_sizes))
+        whole = joined([*(read_group(last, group, self._header) for group in groups), rows])
+        write_shard(last.path, whole, self._header, last.first_position, replacing=True)
+        self._num_positions += len(rows)
+
+    def _checked(self, positions: Sequence[CapturedPosition]) -> CaptureRows:
+        rows = _as_rows(positions, len(self._header.draft_models))
+        check_rows(rows, self._header.vocab_size, "positions")
+        return rows
 
     def _claim(self) -> None:
         """Make the folder a capture with this header, unless it is one."""
@@ -177,8 +209,7 @@ class CaptureWriter:
             with suppress(OSError):
                 leftover.unlink()
         if not begun:
-            with new_file(path) as stream:
-                stream.write(header_to_json(self._header).encode())
+            write_header(folder, self._header)
 
 
 def _as_rows(positions: Sequence[CapturedPosition], num_drafts: int) -> CaptureRows:

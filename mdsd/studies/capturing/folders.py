@@ -9,14 +9,14 @@ from typing import Any
 from mdsd._arguments import shown
 from mdsd._files import path_name
 from mdsd.datasets.captures import CaptureHeader, CaptureWriter, is_capture, open_capture
-from mdsd.datasets.captures.folder import read_header, shard_path
+from mdsd.datasets.captures.folder import read_header, shard_path, write_header
 from mdsd.datasets.captures.shards import read_group
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.output import check_writable
 
 
 def open_writer(folder: Path, header: CaptureHeader) -> CaptureWriter:
-    """Begin a capture, or go on with one.
+    """Begin a capture, go on with one, or extend one that was asked for fewer positions.
 
     Parameters
     ----------
@@ -38,14 +38,23 @@ def open_writer(folder: Path, header: CaptureHeader) -> CaptureWriter:
     if is_capture(folder):
         found = read_header(folder)
         for place, there, here in _differences(vars(found), vars(header), ""):
+            if place == "provenance settings positions" and _is_more(here, there):
+                continue
             raise InvalidArgumentError(
                 f"{path_name(folder)}: holds another capture, whose {place} is {shown(there)} and "
                 f"not {shown(here)}; the same command would go on with it"
             )
+        if found != header:
+            write_header(folder, header, replacing=True)
     writer = CaptureWriter(folder, header)
     path = shard_path(folder, writer.num_shards)
     check_writable(path, [path.suffix])
     return writer
+
+
+def _is_more(here: int | None, there: int | None) -> bool:
+    """Tell whether so many positions are more than others, None being all there are."""
+    return there is not None and (here is None or here > there)
 
 
 def _differences(there: Any, here: Any, place: str) -> Iterator[tuple[str, Any, Any]]:

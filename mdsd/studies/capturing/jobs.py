@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole, shown
 from mdsd.datasets.captures import CaptureHeader
-from mdsd.datasets.dataset import check_model_names
+from mdsd.datasets.tables import check_model_names
 from mdsd.decoding import Model
 from mdsd.decoding.decoder import read_eos
 from mdsd.decoding.models import check_model

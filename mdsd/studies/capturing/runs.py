@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._files import as_path
@@ -14,6 +15,7 @@ from mdsd.datasets.captures import CapturedPosition
 from mdsd.datasets.captures.folder import check_folder
 from mdsd.datasets.mistaken import warn_of_models
 from mdsd.decoding import Model
+from mdsd.decoding.windows import Notices
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.capturing.capture_settings import DEFAULT_TOP_K, CaptureSettings
 from mdsd.studies.capturing.folders import last_place, open_writer
@@ -58,7 +60,8 @@ def capture(
         Texts as token ids.
     folder : path-like
         Made if it is not there. One in which the same capture was begun, however it ended, is gone
-        on with; what it holds at the end does not depend on that.
+        on with, and one that was asked for fewer `positions` is extended; what it holds at the end
+        does not depend on that.
     names : list of str, optional
         Of the target and of each draft model; "target", "draft_0", "draft_1", ... if not given.
     vocabulary : mapping of str to int, optional
@@ -101,7 +104,9 @@ def capture(
         If a text is not made of token ids.
     InvalidDistributionError
         If the vocabularies differ in size, or a model returns something else than logits of
-        distributions: model, text and position are named, and the shard is not written.
+        distributions: model, text and position are named, and the shard is not written. Positions
+        at which a `MappedModel` gives all its mass to tokens that the target does not have are left
+        out, with a warning.
 
     Notes
     -----
@@ -162,24 +167,26 @@ def run_capture(
     InvalidArgumentError, InvalidDistributionError
         As for `capture`.
     """
-    total = _most_positions(job, settings)
+    most = _most_positions(job, settings)
+    total = most if settings.positions is None else min(most, settings.positions)
     check_folder(folder)
     writer = open_writer(folder, job.header(settings))
     size = settings.shard_size(job.vocab_size, len(job.models))
     before = writer.num_positions
-    left = None if settings.positions is None else settings.positions - before
-    # As far as that can be told, all is captured: only the last shard is short.
-    complete = before % size != 0 or (left is not None and left <= 0)
-    if not complete:
+    if before < total:
         found = _positions(job, settings, last_place(writer))
-        reported = _reported(islice(found, left), before, total, progress)
+        reported = _reported(islice(found, total - before), before, total, progress)
+        # Of a capture that is extended the last shard is filled up first.
+        short = before % size
+        if short and (rest := list(islice(reported, size - short))):
+            writer.extend_shard(rest)
         while shard := list(islice(reported, size)):
             writer.write_shard(shard)
     return summarise(folder, writer.num_positions - before)
 
 
 def _most_positions(job: CaptureJob, settings: CaptureSettings) -> int:
-    """Count positions, as if no sample ended early; refuse a job that has none."""
+    """Count positions there can be, as if no sample ended early; refuse a job that has none."""
     counts = [
         settings.max_new_tokens or len(prompt) - settings.min_context
         for prompt in job.prompts
@@ -191,7 +198,7 @@ def _most_positions(job: CaptureJob, settings: CaptureSettings) -> int:
             f"prompts has none of {settings.shortest_prompt} tokens, as min_context "
             f"{settings.min_context} needs; the longest has {longest}"
         )
-    return sum(counts) if settings.positions is None else min(sum(counts), settings.positions)
+    return sum(counts)
 
 
 def _reported(
@@ -211,32 +218,33 @@ def _positions(
     A text is always read from its beginning, in the same calls, so that what is found does not
     depend on where a capture was interrupted.
     """
-    kept, asked = settings.kept(job.vocab_size), False
+    kept, told, asked = settings.kept(job.vocab_size), Notices(), False
     for number, prompt in enumerate(job.prompts):
         last = len(prompt) - 2 + (settings.max_new_tokens or 0)
         if len(prompt) < settings.shortest_prompt or (number, last) <= after:
             continue
         text, first = prompt, settings.min_context - 1
         if settings.sample:
-            (target, *_) = _readers(job, number)
+            (target, *_) = _readers(job, number, told)
             text = continued(target, prompt, number, settings, job.eos_token_ids)
             first = len(prompt) - 1
-        readers = _readers(job, number)
+        readers = _readers(job, number, told)
         for start, stop in blocks(first, len(text) - 1, job.vocab_size):
             tables = [reader.logits(text, start, stop) for reader in readers]
+            told.give()
             if not asked:
                 warn_of_models(job.names, tables)
                 asked = True
             for row, token in enumerate(range(start, stop)):
-                if (number, token) > after:
-                    rows = [table[row] for table in tables]
+                rows = [table[row] for table in tables]
+                if (number, token) > after and all(each.max() > -np.inf for each in rows):
                     yield captured_position(number, token, rows, kept)
 
 
-def _readers(job: CaptureJob, number: int) -> list[Reader]:
+def _readers(job: CaptureJob, number: int, told: Notices) -> list[Reader]:
     """Let every model begin with a text."""
     labels = [f"target {job.names[0]!r}", *(f"draft model {name!r}" for name in job.names[1:])]
     return [
-        Reader(label, model, f"prompts[{number}]")
+        Reader(label, model, f"prompts[{number}]", told)
         for label, model in zip(labels, job.models, strict=True)
     ]

@@ -1,7 +1,8 @@
 """The file of a cell: one row a position, one column a bound or an acceptance (parquet).
 
-For every kind of draft a column of truth values says where its n tokens can be drafted; elsewhere
-its numbers are null. What the cell is, and why columns were not computed, stands in the metadata.
+A column says which text a position is of, null where the data do not. For every kind of draft a
+column of truth values says where its n tokens can be drafted; elsewhere its numbers are null. What
+the cell is, and why columns were not computed, stands in the metadata.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mdsd._arguments import one_line
 from mdsd._files import new_file, path_name
 from mdsd._typing import AnyArray
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import Filters
-from mdsd.studies.cells import Cell, DraftedFrom
+from mdsd.studies.cells import TEXT_COLUMN, Cell, DraftedFrom
 from mdsd.studies.study_rows import Missing
 from mdsd.studies.values import BlockValues
 
@@ -51,7 +54,7 @@ class CellFile:
             import pyarrow.parquet as pq
 
             footer = pq.read_metadata(path)
-            self._positions = footer.num_rows
+            self._positions, self._has_texts = footer.num_rows, TEXT_COLUMN in footer.schema.names
             described = json.loads(footer.metadata[_KEY.encode()])
             self.cell = _read_cell(described["cell"])
             self.missing: Mapping[str, Missing] = {
@@ -72,16 +75,19 @@ class CellFile:
 
         Returns
         -------
-        dict of (str, ndarray of float64 or bool, shape (N,))
+        dict of (str, ndarray of float64, int64 or bool, shape (N,))
             NaN where a number is null.
         """
+        # Studies of a time before texts were kept do not know them.
+        here = [name for name in names if name != TEXT_COLUMN or self._has_texts]
         with _reading(self.path):
             import pyarrow.parquet as pq
 
             table = pq.read_table(
-                self.path, columns=list(names), use_threads=False, page_checksum_verification=True
+                self.path, columns=here, use_threads=False, page_checksum_verification=True
             )
-            found = {name: table.column(name).to_numpy() for name in names}
+            found = dict.fromkeys(names, np.full(self._positions, np.nan))
+            found |= {name: table.column(name).to_numpy() for name in here}
             for name, values in found.items():
                 # A damaged page header may cost a column its rows and pass its checksum.
                 if len(values) != self._positions:
@@ -112,10 +118,9 @@ def write_cell(path: Path, cell: Cell, blocks: Iterable[BlockValues]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    drawable = {each.drawable_column for each in cell.drafted}
-    schema = pa.schema(
-        [(name, pa.bool_() if name in drawable else pa.float64()) for name in cell.columns]
-    )
+    kinds = {TEXT_COLUMN: pa.int64()}
+    kinds |= {each.drawable_column: pa.bool_() for each in cell.drafted}
+    schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in cell.columns])
     missing: dict[str, Missing] = {}
     with (
         new_file(path) as stream,
@@ -124,7 +129,9 @@ def write_cell(path: Path, cell: Cell, blocks: Iterable[BlockValues]) -> None:
         for values in blocks:
             for column, found in values.missing.items():
                 missing.setdefault(column, found)
-            arrays = [pa.array(values.columns[name], from_pandas=True) for name in cell.columns]
+            arrays = [
+                pa.array(values.columns[each.name], each.type, from_pandas=True) for each in schema
+            ]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
         described = {
             "cell": asdict(cell),

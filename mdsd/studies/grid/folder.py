@@ -21,21 +21,24 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mdsd._arguments import read_json_object
+from mdsd._arguments import check_name, read_json_object
 from mdsd._files import as_path, check_folder_name, new_file, only_writer, os_errors, path_name
 from mdsd._version import __version__
 from mdsd.datasets import Source
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import CUT_COLUMNS
+from mdsd.studies.frames import Rows
 from mdsd.studies.grid.cell_files import CellFile, write_cell
 from mdsd.studies.means import study_rows
 from mdsd.studies.output import to_csv, to_parquet, write_files
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.study_settings import StudySettings
 from mdsd.studies.values import BlockValues, study_blocks
+from mdsd.verifiers.built_in import USUAL_REFERENCE
 
 Block = tuple[int, int]
 """First position, and the one after the last."""
@@ -59,13 +62,13 @@ class Study:
         What `study.json` says: version, data, settings and versions of libraries.
     cells : tuple of CellFile
         In the order of the rows.
-    rows : tuple of StudyRow
+    rows : Rows of StudyRow
     """
 
     name: str
     plan: Mapping[str, Any]
     cells: tuple[CellFile, ...]
-    rows: tuple[StudyRow, ...]
+    rows: Rows[StudyRow]
 
 
 class StudyFolder:
@@ -79,7 +82,7 @@ class StudyFolder:
 
     def __init__(self, path: Path, source: Source, settings: StudySettings) -> None:
         self._path = path
-        self._cells = settings.cells
+        self._cells, self._against = settings.cells, settings.against
         self._blocks = tuple(study_blocks(source, settings.positions))
         self.num_tasks = len(self._cells) * len(self._blocks)
         self._claim(_plan(source, settings))
@@ -115,7 +118,7 @@ class StudyFolder:
         InvalidArgumentError
             If a cell cannot be read, or a file cannot be written.
         """
-        found = read_study(self._path)
+        found = _read(self._path, self._against)
         for file, cell in zip(found.cells, self._cells, strict=True):
             if file.cell != cell:
                 raise InvalidArgumentError(
@@ -126,7 +129,8 @@ class StudyFolder:
             self._path / "study.parquet": to_parquet(found.rows),
             self._path / "study.csv": to_csv(found.rows).encode(),
         }
-        write_files({path: content for path, content in tables.items() if not path.exists()})
+        # They may be there, of a comparison with another verifier.
+        write_files({path: new for path, new in tables.items() if not _holds(path, new)})
         return found
 
     def _claim(self, plan: Mapping[str, Any]) -> None:
@@ -215,12 +219,14 @@ def opened_study(path: Path, source: Source, settings: StudySettings) -> Iterato
         yield StudyFolder(path, source, settings)
 
 
-def read_study(path: str | os.PathLike[str]) -> Study:
+def read_study(path: str | os.PathLike[str], against: str | None = None) -> Study:
     """Read the folder of a study.
 
     Parameters
     ----------
     path : path-like
+    against : str, optional
+        The verifier of the study with which all are compared; "rrs" if None, where it is one.
 
     Returns
     -------
@@ -229,9 +235,17 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     Raises
     ------
     InvalidArgumentError
-        If the folder holds no study, an unfinished one, or a file that cannot be read.
+        If the folder holds no study, an unfinished one, a file that cannot be read, or no such
+        verifier.
     """
-    folder = as_path(path)
+    found = _read(as_path(path), against or USUAL_REFERENCE)
+    if against is not None:
+        asked = (names for file in found.cells for _, names in file.cell.asked)
+        check_name("against", against, tuple(dict.fromkeys(chain.from_iterable(asked))))
+    return found
+
+
+def _read(folder: Path, against: str | None) -> Study:
     plan = _read_plan(folder)
     cells = []
     for number in range(plan["cells"]):
@@ -243,8 +257,12 @@ def read_study(path: str | os.PathLike[str]) -> Study:
             )
         cells.append(CellFile(file))
     about = {"data": plan["data"]["name"], "seed": plan["settings"]["seed"]}
-    rows = tuple(row for file in cells for row in study_rows(file.cell, file, about))
+    rows = Rows(row for file in cells for row in study_rows(file.cell, file, about, against))
     return Study(folder.resolve().name, plan, tuple(cells), rows)
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.exists() and path.read_bytes() == content
 
 
 def _cell_path(folder: Path, number: int) -> Path:

@@ -10,11 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Unpack
 
+from mdsd._extras import require
 from mdsd._files import as_path
 from mdsd.datasets import Dataset, Source, open_source
 from mdsd.drafts import Draft
 from mdsd.filters import CUT_COLUMNS, FilterAxes, check_filter_names
 from mdsd.studies.cases import Progress, Steps, check_progress
+from mdsd.studies.frames import Rows
 from mdsd.studies.grid.folder import Block, Study, opened_study
 from mdsd.studies.grid.workers import check_workers, run_tasks
 from mdsd.studies.study_rows import StudyRow
@@ -30,6 +32,7 @@ def study(
     drafts: Iterable[Draft] | None = None,
     draft_models: Iterable[str] | None = None,
     verifiers: Iterable[str | Verifier] | None = None,
+    against: str | None = None,
     temperatures: Iterable[float] = (1.0,),
     positions: int | None = None,
     seed: int = 0,
@@ -38,7 +41,7 @@ def study(
     scheduler: str | None = None,
     progress: Progress | None = None,
     **filters: Unpack[FilterAxes],
-) -> tuple[StudyRow, ...]:
+) -> Rows[StudyRow]:
     """Run every verifier in every cell of a grid, and say where the lost acceptance goes.
 
     Parameters
@@ -46,7 +49,7 @@ def study(
     data : str, path-like or Dataset
         The name of an embedded data set, an `.npz` file, a folder that `mdsd capture` wrote, or
         what `mdsd.datasets` read.
-    num_drafts, drafts, draft_models, verifiers, temperatures, positions
+    num_drafts, drafts, draft_models, verifiers, against, temperatures, positions
         As for `compare`.
     seed : int, default 0
         Seed of acceptance rates that are estimated.
@@ -66,7 +69,7 @@ def study(
 
     Returns
     -------
-    tuple of StudyRow
+    Rows of StudyRow
         By cell and draft distribution, best first. They depend on nothing but the data, the options
         of their own cell and the seed: not on the number of workers, nor on other cells.
 
@@ -79,7 +82,7 @@ def study(
     InvalidDistributionError
         If the data cannot be read.
     UnsupportedError
-        If a scheduler is given and `distributed` is not installed.
+        If libraries that a study needs are not installed; with a scheduler, `distributed`, too.
     MdsdError
         If a worker process was killed.
 
@@ -113,6 +116,7 @@ def study(
         drafts=drafts,
         draft_models=draft_models,
         verifiers=verifiers,
+        against=against,
         temperatures=temperatures,
         positions=positions,
         seed=seed,
@@ -149,6 +153,7 @@ def run_study(
     MdsdError
         As `study`.
     """
+    require("study", "a study")
     processes = check_workers(workers, scheduler)
     run = partial(_run, source, settings)
     with opened_study(output, source, settings) as folder:

@@ -19,6 +19,7 @@ from time import sleep
 from typing import Any, TypeVar
 
 from mdsd._arguments import check_whole, one_line, shown
+from mdsd._extras import require
 from mdsd.errors import InvalidArgumentError, MdsdError, UnsupportedError
 
 _WATCHED_SECONDS = 2.0
@@ -163,13 +164,9 @@ def _watch(parent: int) -> None:
 def _on_cluster(
     run: Callable[[Task], Result], tasks: Sequence[Task], scheduler: str
 ) -> Generator[Result, None, None]:
-    try:
-        distributed: Any = import_module("distributed")
-        addressing: Any = import_module("distributed.comm.addressing")
-    except ImportError as error:
-        raise UnsupportedError(
-            f"a scheduler needs distributed: pip install 'mdsd[cluster]' ({error})"
-        ) from None
+    require("cluster", "a scheduler")
+    distributed: Any = import_module("distributed")
+    addressing: Any = import_module("distributed.comm.addressing")
     try:
         if not scheduler.startswith("inproc://"):
             # Refused here: a client that refuses it leaves a traceback when it is removed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -10,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from mdsd.datasets import LoggedPosition, TopLogprobs
+from mdsd.datasets import LoggedPosition, TopLogprobs, scan_jsonl
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidDistributionError, SolverError, UnsupportedError
 from mdsd.intervals import AcceptanceInterval, acceptance_interval
 from mdsd.studies.cases import Case, Progress, Steps, check_progress
+from mdsd.studies.frames import Rows
 from mdsd.studies.intervals.interval_rows import IntervalRow
 from mdsd.studies.intervals.interval_settings import interval_settings
 from mdsd.studies.study_rows import Mean, Missing
@@ -25,20 +27,20 @@ _NO_TOKEN = object()
 
 
 def interval(
-    log: TopLogprobs,
+    log: str | os.PathLike[str] | TopLogprobs,
     *,
     num_drafts: Iterable[int] = (2, 3, 4),
     drafts: Iterable[Draft] | None = None,
     draft_models: Iterable[str] | None = None,
     positions: int | None = None,
     progress: Progress | None = None,
-) -> tuple[IntervalRow, ...]:
+) -> Rows[IntervalRow]:
     """Average the ends of the intervals that hold the acceptance bounds over positions.
 
     Parameters
     ----------
-    log : TopLogprobs
-        From `mdsd.datasets.read_jsonl` or `mdsd.datasets.scan_jsonl`.
+    log : str, path-like or TopLogprobs
+        The path of a `.jsonl` file, or what `mdsd.datasets.read_jsonl` or `scan_jsonl` read.
     num_drafts : iterable of int, default (2, 3, 4)
         Numbers n of draft tokens.
     drafts : iterable of (str or DraftKind), optional
@@ -53,7 +55,7 @@ def interval(
 
     Returns
     -------
-    tuple of IntervalRow
+    Rows of IntervalRow
         By draft model, draft distribution and number of drafts.
 
     Raises
@@ -65,16 +67,16 @@ def interval(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from mdsd import datasets, studies
+    >>> from mdsd import studies
     >>> path = Path(tempfile.mkdtemp()) / "mine.jsonl"
     >>> _ = path.write_text('{"target": {"a": -0.7, "b": -1.2}, "draft": {"a": -0.4, "b": -2.0}}')
-    >>> (row,) = studies.interval(
-    ...     datasets.read_jsonl(path), num_drafts=[2], drafts=["with_replacement"]
-    ... )
+    >>> (row,) = studies.interval(path, num_drafts=[2], drafts=["with_replacement"])
     >>> f"{row.known_target_mass:.3f} {row.lower:.3f} {row.upper:.3f}"
     '0.798 0.749 0.951'
     """
     check_progress(progress)
+    if isinstance(log, (str, os.PathLike)):
+        log = scan_jsonl(log)
     settings = interval_settings(
         log,
         num_drafts=num_drafts,
@@ -87,7 +89,7 @@ def interval(
 
 def run_interval(
     log: TopLogprobs, settings: Cases, progress: Progress | None = None
-) -> tuple[IntervalRow, ...]:
+) -> Rows[IntervalRow]:
     """Compute intervals as settings that were checked before say.
 
     Parameters
@@ -100,7 +102,7 @@ def run_interval(
 
     Returns
     -------
-    tuple of IntervalRow
+    Rows of IntervalRow
     """
     found: dict[Case, list[_Ends]] = {case: [] for case in settings.cases}
     missing: dict[Case, Missing] = {}
@@ -120,7 +122,7 @@ def run_interval(
             drafted = math.fsum(_mass(tokens) / len(drafts) for tokens in drafts)
             known.append((ends.lower, ends.upper, _mass(position.target), drafted))
         step()
-    return tuple(_row(case, known, missing.get(case)) for case, known in found.items())
+    return Rows(_row(case, known, missing.get(case)) for case, known in found.items())
 
 
 _Ends = tuple[float, float, float, float]

@@ -11,6 +11,7 @@ import scipy.optimize
 import scipy.sparse
 
 import mdsd
+from mdsd._solvers import tree_lp
 from mdsd.analysis import tree_bound, whole_trees
 from mdsd.decoding import GrowingTree, TableModel, TreeShape
 from mdsd.decoding.decoder import make_decoder
@@ -18,7 +19,6 @@ from mdsd.decoding.enumeration import branches
 from mdsd.decoding.rows import Row
 from mdsd.drafts import read_kind
 from mdsd.errors import SolverError, UnsupportedError
-from solvers import tree_lp
 
 from ..decoding.paths import SHAPES, EdgeModel, expected_accepted, toy_pair
 from ..decoding.toys import PrefixModel, supporting

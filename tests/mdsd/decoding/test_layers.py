@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mdsd
+from mdsd._solvers import group_selection
 from mdsd.decoding import TreeShape
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import make_decoder
@@ -18,7 +19,6 @@ from mdsd.decoding.layers import DraftedString, Layer, LayerVerification
 from mdsd.decoding.rows import Row
 from mdsd.decoding.verification import step_verification
 from mdsd.testing import accepted_law, chi_square_p_value, sequence_law
-from solvers import group_selection
 
 from ...own_kinds import SharpenedDraft
 from .paths import SHAPES, EdgeModel, drafted_tree, expected_accepted, toy_pair

@@ -197,10 +197,33 @@ def test_the_best_pair_of_a_cell_is_named():
     rows = pairs_of({("greedy", "greedy"): 0.8, ("top_k", "naive"): 0.9, ("spechub", "rrs"): 0.1})
     (said, *_) = findings(made_study(rows))
     assert said == (
-        "Best at n = 2, temperature 1, no filter, draft model small: top_k with naive, acceptance "
-        "0.9000 ± 0.0100, bound 0.9000; then greedy with greedy, 0.8000; then spechub with rrs, "
-        "0.1000."
+        "With draft model small at n = 2, temperature 1, no filter, top_k with naive accepts most, "
+        "0.9000 ± 0.0100, of a bound of 0.9000; greedy with greedy 0.8000 and spechub with rrs "
+        "0.1000 follow."
     )
+
+
+def test_differences_to_the_reference_are_said():
+    shared = {"reference": "rrs", "texts": 3, "difference_stderr": 0.01}
+    rows = [
+        made_row(verifier="kseq", difference=0.025, difference_stderr_by_text=0.02, **shared),
+        made_row(verifier="naive", difference=-0.1, **shared),
+        made_row(verifier="rrs", difference=0.0, **shared),
+        made_row(verifier="greedy", draft="greedy"),
+    ]
+    (said,) = (each for each in findings(made_study(rows)) if "same positions" in each)
+    assert said == (
+        "At the same positions with with_replacement drafts, draft model small, n = 2, temperature "
+        "1, no filter, kseq accepts 2.50 ± 2.00 points more and naive accepts 10.00 ± 1.00 points "
+        "less than rrs, with standard errors by 3 texts."
+    )
+    (table,) = (table for table in report_tables(rows) if table.key == "differences")
+    assert table.title == "Differences to rrs"
+    assert [row[9:13] for row in table.rows] == [
+        ("+2.50", "1.00", "2.00", "3"),
+        ("-10.00", "1.00", "\N{EN DASH}", "3"),
+        ("0.00", "1.00", "\N{EN DASH}", "3"),
+    ]
 
 
 def test_rows_over_fewer_positions_are_not_compared():
@@ -217,9 +240,9 @@ def test_cells_won_are_counted_with_ties():
         *pairs_of({("greedy", "a"): 0.5, ("top_k", "b"): 0.6}, temperature=1.0),
     ]
     (said,) = (each for each in findings(made_study(rows)) if "as good as" in each)
-    assert said.endswith(
-        "of the 2 cells (draft models, n, temperature and filters): "
-        "top_k with b in 2; greedy with a in 1."
+    assert said == (
+        "Of the 2 cells (draft models, n, temperature and filters) the best, or as good as the "
+        "best, is top_k with b in 2 and greedy with a in 1."
     )
 
 
@@ -231,8 +254,8 @@ def test_the_largest_bound_is_named_by_temperature():
     ]
     (said,) = (each for each in findings(made_study(rows)) if "by temperature" in each)
     assert said == (
-        "Largest bound by temperature, n = 2, no filter, draft model small: greedy at 0 to 0.5; "
-        "greedy and top_k at 1."
+        "The largest bound by temperature, with draft model small at n = 2, no filter, is that of "
+        "greedy at 0 to 0.5 and of greedy and top_k at 1."
     )
 
 
@@ -256,8 +279,11 @@ def test_verifiers_that_attain_their_bounds_everywhere_are_named():
         made_row(verifier="far", acceptance=0.7495),
         made_row(verifier="far", acceptance=0.74, temperature=0.5),
     ]
-    (said,) = (each for each in findings(made_study(rows)) if "Within 0.1" in each)
-    assert said.endswith("in all cells: with_replacement with near (1 of 2 pairs).")
+    (said,) = (each for each in findings(made_study(rows)) if "within 0.1" in each)
+    assert said == (
+        "Of 2 pairs, 1 stays within 0.1 points of the bound in all cells: with_replacement with "
+        "near."
+    )
 
 
 def test_largest_parts_are_counted():
@@ -274,8 +300,8 @@ def test_largest_parts_are_counted():
     ]
     (said,) = (each for each in findings(made_study(rows)) if "largest part" in each)
     assert said == (
-        "The largest part of what is lost, of 4 rows, goes to the draft model in 1, the "
-        "construction in 1, the verifier in 2."
+        "The largest part of what 4 rows lose goes to the draft model in 1, the construction in 1 "
+        "and the verifier in 2."
     )
 
 

@@ -53,8 +53,17 @@ addEventListener("load", () => {
     };
   };
   // Browsers make no window this narrow: the page is made so inside of it.
-  document.documentElement.style.width = "400px";
-  const seen = { window: innerWidth, width: document.body.scrollWidth };
+  const tooWide = (width) => {
+    document.documentElement.style.width = width;
+    dispatchEvent(new Event("resize"));
+    const boxes = Array.from(document.querySelectorAll(".scroll"));
+    return boxes.map((box) => box.scrollWidth - box.clientWidth);
+  };
+  const seen = { window: innerWidth, desk: tooWide("1280px") };
+  seen.tables = document.querySelectorAll(".cards").length;
+  seen.narrow = tooWide("400px");
+  seen.cards = document.querySelectorAll(".cards").length;
+  seen.width = document.body.scrollWidth;
   seen.images = Array.from(document.images, (image) => image.complete && image.naturalWidth);
   seen.before = column("acceptance");
   seen.up = press("acceptance");
@@ -140,6 +149,13 @@ def test_all_pictures_are_shown(seen):
 def test_a_narrow_window_does_not_scroll_sideways(seen):
     assert seen["window"] <= 500
     assert seen["width"] == 400
+
+
+def test_no_column_and_no_picture_is_cut_off(seen):
+    assert len(seen["narrow"]) == 7 + 5
+    assert set(seen["desk"]) == set(seen["narrow"]) == {0}
+    # There are no tables of blocks where there is room, and blocks where there is not.
+    assert (seen["tables"], seen["cards"]) == (0, 5)
 
 
 def sorted_numbers(texts: list[str], *, down: bool) -> list[str]:

@@ -49,6 +49,7 @@ def findings(study: Study) -> list[str]:
     rows = study.rows
     said = [
         *_best_pairs(rows),
+        *_differences(rows),
         *_largest_bounds(rows),
         _wins(rows),
         _replacement(rows),
@@ -131,13 +132,57 @@ def _best_pairs(rows: Sequence[StudyRow]) -> list[str]:
             continue
         first = best[0]
         error = "" if first.stderr is None else f" ± {first.stderr:.4f}"
-        bound = "" if first.bound is None else f", bound {first.bound:.4f}"
-        rest = "".join(f"; then {pair(row)}, {row.acceptance:.4f}" for row in best[1:])
+        bound = "" if first.bound is None else f", of a bound of {first.bound:.4f}"
+        rest = _and(f"{pair(row)} {row.acceptance:.4f}" for row in best[1:])
         said.append(
-            f"Best at {', '.join(words)}, {group.title}: {pair(first)}, acceptance "
-            f"{first.acceptance:.4f}{error}{bound}{rest}."
+            f"With {group.title} at {', '.join(words)}, {pair(first)} accepts most, "
+            f"{first.acceptance:.4f}{error}{bound}{f'; {rest} follow' if rest else ''}."
         )
     return said
+
+
+def _differences(rows: Sequence[StudyRow]) -> list[str]:
+    """Say how far verifiers are from the one they are compared with, at the same point."""
+    said = []
+    for group in model_groups(rows):
+        chosen, words = pinned(group.rows)
+        for draft in dict.fromkeys(row.draft for row in chosen):
+            others = [
+                row
+                for row in chosen
+                if row.draft == draft and row.verifier != row.reference and row.difference
+            ]
+            if not others:
+                continue
+            listed = _and(f"{row.verifier} {_change(row)}" for row in others)
+            texts = others[0].texts or 0
+            by = f", with standard errors by {counted(texts, 'text')}" if texts > 1 else ""
+            said.append(
+                f"At the same positions with {draft} drafts, {group.title}, {', '.join(words)}, "
+                f"{listed} than {others[0].reference}{by}."
+            )
+    return said
+
+
+def _change(row: StudyRow) -> str:
+    """Say that a row accepts more or less than its reference, in points."""
+    points = 100.0 * (row.difference or 0.0)
+    known = row.difference_stderr_by_text
+    error = row.difference_stderr if known is None else known
+    size = f"{abs(points):.2f}" + ("" if error is None else f" ± {100.0 * error:.2f}")
+    return f"accepts {size} points {'more' if points > 0.0 else 'less'}"
+
+
+def _and(parts: Iterable[str]) -> str:
+    """Join parts of a sentence.
+
+    Examples
+    --------
+    >>> _and(["a"]), _and(["a", "b"]), _and("abc")
+    ('a', 'a and b', 'a, b and c')
+    """
+    *first, last = [*parts] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _largest_bounds(rows: Sequence[StudyRow]) -> list[str]:
@@ -153,9 +198,10 @@ def _largest_bounds(rows: Sequence[StudyRow]) -> list[str]:
         for name, found in groupby(zip(names, temperatures, strict=True), key=itemgetter(0)):
             own = [temperature for _, temperature in found]
             ends = (f"{each:g}" for each in sorted({own[0], own[-1]}))
-            spans.append(f"{name} at {' to '.join(ends)}")
+            spans.append(f"of {name} at {' to '.join(ends)}")
         said.append(
-            f"Largest bound by temperature, {', '.join(words)}, {group.title}: {'; '.join(spans)}."
+            f"The largest bound by temperature, with {group.title} at {', '.join(words)}, is that "
+            f"{_and(spans)}."
         )
     return said
 
@@ -180,11 +226,12 @@ def _wins(rows: Sequence[StudyRow]) -> str:
         return ""
     # By number, then in the order of the rows, which Counter keeps.
     named = wins.most_common(_MOST_NAMED)
-    listed = "; ".join(f"{name} in {count:,}" for name, count in named)
-    others = "" if len(wins) <= len(named) else f"; {len(wins) - len(named)} more pairs in fewer"
+    listed = [f"{name} in {count:,}" for name, count in named]
+    if len(wins) > len(named):
+        listed.append(f"{counted(len(wins) - len(named), 'more pair')} in fewer")
     return (
-        f"Best, or as good as the best, of the {len(cells):,} cells (draft models, n, temperature "
-        f"and filters): {listed}{others}."
+        f"Of the {len(cells):,} cells (draft models, n, temperature and filters) the best, or as "
+        f"good as the best, is {_and(listed)}."
     )
 
 
@@ -214,8 +261,13 @@ def _distances(rows: Sequence[StudyRow]) -> str:
     near = [" with ".join(names) for names, found in losses.items() if max(found) < _NEAR]
     if not losses:
         return ""
-    attain = f"{', '.join(near)} ({len(near)} of {len(losses)} pairs)" if near else "no pair"
-    return f"Within 0.1 points of the bound in all cells: {attain}."
+    if not near:
+        return "No pair stays within 0.1 points of its bound in all cells."
+    pairs = counted(len(losses), "pair")
+    stay = "stays" if len(near) == 1 else "stay"
+    return (
+        f"Of {pairs}, {len(near)} {stay} within 0.1 points of the bound in all cells: {_and(near)}."
+    )
 
 
 def _largest_parts(rows: Sequence[StudyRow]) -> str:
@@ -228,8 +280,8 @@ def _largest_parts(rows: Sequence[StudyRow]) -> str:
     total = sum(counts.values())
     if not total:
         return ""
-    listed = ", ".join(f"{whose} in {counts[name]:,}" for name, whose in _PARTS.items())
-    return f"The largest part of what is lost, of {counted(total, 'row')}, goes to {listed}."
+    listed = _and(f"{whose} in {counts[name]:,}" for name, whose in _PARTS.items())
+    return f"The largest part of what {counted(total, 'row')} lose goes to {listed}."
 
 
 def _points(lost: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ from mdsd.filters import FILTER_COLUMNS
 from mdsd.studies.grid.plots.slices import verifier_losses
 from mdsd.studies.grid.report.findings import cells_of, comparable
 from mdsd.studies.study_rows import StudyRow
-from mdsd.studies.terminal import NONE, as_points, as_probability, counted
+from mdsd.studies.terminal import NONE, as_change, as_points, as_probability, counted
 
 MOST_ROWS = 10_000
 """Rows of a table that a page holds; the rest is in the files of the study."""
@@ -75,6 +75,14 @@ def _percent(value: float | None) -> str:
     return NONE if value is None else f"{100.0 * value:.2f}"
 
 
+def _change(value: float | None) -> str:
+    return NONE if value is None else as_change(value)
+
+
+def _count(value: int | None) -> str:
+    return NONE if value is None else str(value)
+
+
 def _filter(value: float | None) -> str:
     return "all" if value is None else f"{value:g}"
 
@@ -98,6 +106,14 @@ _POINT = (
     ),
 )
 _ACCEPTANCE = _columns(as_probability, {"acceptance": "acceptance", "s.e.": "stderr"})
+_BY_TEXT = _columns(as_probability, {"s.e. by text": "stderr_by_text"})
+_DIFFERENCE = (
+    *_columns(_change, {"difference": "difference"}),
+    *_columns(
+        as_points, {"s.e.": "difference_stderr", "s.e. by text": "difference_stderr_by_text"}
+    ),
+)
+_TEXTS = _columns(_count, {"texts": "texts"})
 _BOUND = (
     *_columns(as_probability, {"bound": "bound", "bound s.e.": "bound_stderr"}),
     *_columns(_percent, {"share of bound (%)": "share_of_bound"}),
@@ -122,6 +138,7 @@ def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
     tuple of Table
     """
     best = [cell[0] for cell in map(comparable, cells_of(rows)) if cell]
+    by_text = _BY_TEXT if any(row.texts is not None for row in rows) else ()
     best_draft: Column = ("best construction", lambda row: row.best_draft or NONE)
     return (
         Table(
@@ -132,13 +149,14 @@ def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
             (*_POINT, *_ACCEPTANCE, *_BOUND[:1], *_LOST, *_POSITIONS),
             best,
         ),
+        *_difference_tables(rows),
         _distance_table(rows),
         Table(
             "acceptance",
             "Acceptance",
             "Means over positions with their standard errors, and quantiles over positions.",
             _NAMES,
-            (*_POINT, *_ACCEPTANCE, *_QUANTILES, *_BOUND, *_POSITIONS),
+            (*_POINT, *_ACCEPTANCE, *by_text, *_QUANTILES, *_BOUND, *_POSITIONS),
             rows,
         ),
         Table(
@@ -149,6 +167,25 @@ def report_tables(rows: Sequence[StudyRow]) -> tuple[Table, ...]:
             (*_POINT, *_ACCEPTANCE[:1], *_LOST),
             rows,
         ),
+    )
+
+
+def _difference_tables(rows: Sequence[StudyRow]) -> Iterator[Table]:
+    """Lay out what each verifier accepts more or less than the reference, if there is one."""
+    compared = [row for row in rows if row.difference is not None]
+    if not compared:
+        return
+    by_text = any(row.texts is not None for row in compared)
+    numbers = (*_DIFFERENCE, *_TEXTS) if by_text else _DIFFERENCE[:2]
+    yield Table(
+        "differences",
+        f"Differences to {compared[0].reference}",
+        "Acceptance minus that of the reference at the same positions, in points, with the "
+        "standard error of pairs over positions"
+        + (" and, as positions of one text have much in common, over texts." if by_text else "."),
+        _NAMES,
+        (*_POINT, *_ACCEPTANCE[:1], *numbers, *_POSITIONS),
+        compared,
     )
 
 

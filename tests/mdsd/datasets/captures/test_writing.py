@@ -334,3 +334,19 @@ def test_a_header_with_a_bad_value(tmp_path):
     path = tmp_path / "capture.json"
     path.write_text(path.read_text().replace('"vocab_size": 50000', '"vocab_size": 0'))
     refused(tmp_path, "capture.json: vocab_size is 0")
+
+
+def test_an_extended_shard_has_the_bytes_of_one_written_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "GROUP_NUMBERS", 150)  # several row groups
+    for name, parts in (("once", [7]), ("more", [2, 1, 4])):
+        writer = CaptureWriter(tmp_path / name, HEADER)
+        start = 0
+        for count in parts:
+            add = writer.extend_shard if start else writer.write_shard
+            add(POSITIONS[start : start + count])
+            start += count
+        assert (writer.num_shards, writer.num_positions) == (1, 7)
+    once, more = (tmp_path / name / "shard-00000.parquet" for name in ("once", "more"))
+    assert more.read_bytes() == once.read_bytes()
+    with pytest.raises(InvalidArgumentError, match="no shard to be extended"):
+        CaptureWriter(tmp_path / "none", HEADER).extend_shard(POSITIONS)
