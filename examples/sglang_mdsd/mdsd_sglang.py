@@ -1,8 +1,9 @@
 """SGLang's drafts, verified by mdsd: a plug-in for the entry point ``sglang.srt.plugins``.
 
 Never run on a server: tested against stand-ins of SGLang's functions. Trees as SGLang drafts them
-gain nothing, chains that it samples do; every step waits for the device; one process; thresholds,
-grammars, penalties, biases, min-p, seeds and masks are left to SGLang. The README has all limits.
+gain nothing, chains that it samples do, but every step waits for the host, which is too slow for
+serving; one process; thresholds, grammars, penalties, biases, min-p, seeds and masks are left to
+SGLang. The README has all limits.
 
 `register` is what SGLang calls when it starts. From then on `Verification` is asked in the place of
 ``sglang.srt.speculative.eagle_utils.eagle_sample``, and either answers itself or asks that.
@@ -47,7 +48,7 @@ def register() -> None:
 
     seed = os.environ.get("MDSD_SGLANG_SEED")
     verification = Verification(
-        os.environ.get("MDSD_SGLANG_VERIFIER", "layers"), None if seed is None else int(seed)
+        os.environ.get("MDSD_SGLANG_VERIFIER"), None if seed is None else int(seed)
     )
     HookRegistry.register(TARGET, verification, HookType.AROUND)
 
@@ -57,8 +58,9 @@ class Verification:
 
     Parameters
     ----------
-    verifier : str, default "layers"
-        For drafts that were drawn by chance: any name that `mdsd.decoding.generate` takes.
+    verifier : str, optional
+        For drafts that were drawn by chance: any name that `mdsd.decoding.generate` takes. By
+        default ``block`` for chains and ``layers`` for trees.
     seed : int, optional
         Fresh entropy by default.
 
@@ -70,8 +72,9 @@ class Verification:
     node is accepted no more often, and by this rule it is accepted as often.
     """
 
-    def __init__(self, verifier: str = "layers", seed: int | None = None) -> None:
-        self.verifier = step_verification(verifier)
+    def __init__(self, verifier: str | None = None, seed: int | None = None) -> None:
+        self.of_chains = step_verification(verifier or "block")
+        self.of_trees = step_verification(verifier or "layers")
         self.rng = np.random.default_rng(seed)
         self._told: set[str] = set()
 
@@ -148,11 +151,15 @@ class Verification:
         drafted = getattr(verify_input, "draft_probs", None)
         if drafted is None:
             return {"draft": "deterministic", "verifier": "naive"}
-        kind = getattr(verify_input, "mdsd_draft", "with_replacement")
+        tree = hasattr(verify_input, "mdsd_draft")
         # SGLang's chains have a row for each draft; the last node has no children.
         missing = probs.shape[1] - drafted.shape[1]
         rows = torch.cat([drafted, drafted.new_zeros(len(drafted), missing, drafted.shape[2])], 1)
-        return {"draft": kind, "draft_probs": rows.to(probs.dtype), "verifier": self.verifier}
+        return {
+            "draft": verify_input.mdsd_draft if tree else "with_replacement",
+            "draft_probs": rows.to(probs.dtype),
+            "verifier": self.of_trees if tree else self.of_chains,
+        }
 
 
 def reasons_to_leave(

@@ -235,7 +235,8 @@ def test_settings_come_from_the_environment(sglang, plugin, monkeypatch):
     for _ in range(2):
         plugin.register()
         ((hook, _),) = HookRegistry.hooks.values()
-        assert type(hook.verifier).__name__ == "TraversalVerification"
+        for rule in (hook.of_chains, hook.of_trees):
+            assert type(rule).__name__ == "TraversalVerification"
         answers.append(tokens_of(hook(eagle_sample, *step_of(20, TREE["ids"], EIGHTHS))))
     assert answers[0] == answers[1]
     assert len(set(answers[0])) > 1
