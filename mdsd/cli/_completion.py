@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+)
 
 Names = Callable[[click.Context], Iterable[str]]
 
@@ -135,6 +142,28 @@ class _Bash(BashComplete):
         return super().format_completion(item)
 
 
-def use_own_bash() -> None:
-    """Have bash complete labels with colons."""
-    add_completion_class(_Bash)
+class _WholeWords(ShellComplete):
+    """Other shells replace the whole word, the option before an equals sign included."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        found = super().get_completions(args, incomplete)
+        option, equals, _ = incomplete.partition("=")
+        if not (equals and option.startswith("-")):
+            return found
+        return [CompletionItem(f"{option}={item.value}", type=item.type) for item in found]
+
+
+class _Zsh(_WholeWords, ZshComplete):
+    pass
+
+
+class _Fish(_WholeWords, FishComplete):
+    """fish splits what it is told at commas: at the first only, as lists have more."""
+
+    source_template = FishComplete.source_template.replace("string split ", "string split -m 1 ", 1)
+
+
+def use_own_shells() -> None:
+    """Have shells complete labels with colons, lists with commas, and what follows an equals."""
+    for shell in (_Bash, _Zsh, _Fish):
+        add_completion_class(shell)

@@ -14,7 +14,7 @@ import click
 
 from mdsd._arguments import one_line
 from mdsd._version import __version__
-from mdsd.cli._completion import use_own_bash
+from mdsd.cli._completion import use_own_shells
 from mdsd.errors import MdsdError
 
 
@@ -35,7 +35,7 @@ class _Commands(click.Group):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-        use_own_bash()
+        use_own_shells()
         try:
             with _warnings_in_one_line():
                 result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)

@@ -84,6 +84,19 @@ def test_labels_stay_whole_in_shells_that_do_not_split_them(shell):
     assert "hybrid:1" in " ".join(completed("compare --draft hybrid:1", shell))
 
 
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_shells_that_replace_a_word_get_the_option_in_it_back(shell):
+    told = " ".join(completed("compare --verifier=rrs,k", shell))
+    assert "--verifier=rrs,kseq" in told
+    assert "--" not in " ".join(completed("compare --verifier rrs,k", shell))
+
+
+def test_fish_is_told_to_keep_the_commas_of_lists():
+    environment = {"_MDSD_COMPLETE": "fish_source"}
+    result = commands.CliRunner().invoke(commands.main, prog_name="mdsd", env=environment)
+    assert 'string split -m 1 "," $completion' in result.stdout
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_what_switches_completion_on_is_printed(shell):
     environment = {"_MDSD_COMPLETE": f"{shell}_source"}

@@ -64,18 +64,18 @@ CALLS = {
     "simulate_rejections": lambda rng: (
         analysis.simulate_rejections(CHAIN, [[0.5, 0.5]] * 2, 30, [0.5, 0.5], runs=4, rng=rng).mean
     ),
-    "simulate_batch_rejections": lambda rng: (
+    "simulate_batch_rejections": lambda rng: vars(
         analysis.simulate_batch_rejections(
-            CHAIN, [[0.5, 0.5]] * 2, 30, [0.5, 0.5], batch_size=2, runs=40, rng=rng
-        ).mean
+            CHAIN, [[0.5, 0.5]] * 2, 30, [0.5, 0.5], batch_size=2, runs=999, rng=rng
+        )
     ),
     "simulate_pareto_front": lambda rng: (
         analysis.simulate_pareto_front(P, Q, [0.1], runs=999, rng=rng).rejections
     ),
-    "simulate_chain_pareto_front": lambda rng: (
+    "simulate_chain_pareto_front": lambda rng: vars(
         analysis.simulate_chain_pareto_front(
-            CHAIN, [[0.5, 0.5]] * 2, 9, [0.5, 0.5], [0.1], runs=99, rng=rng
-        ).rejections
+            CHAIN, [[0.5, 0.5]] * 2, 9, [0.5, 0.5], [0.1], runs=999, rng=rng
+        )
     ),
     **{name: partial(layout, name) for name in LAYOUTS},
     "random_probs": lambda rng: testing.random_probs(rng, 40),
