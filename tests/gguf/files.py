@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 
 PARTS = ["▁", "w", "x", *map(str, range(10)), "▁w", "▁x"]
@@ -46,6 +45,8 @@ def write_model(
     **entries
         More for the header, dots written as double underscores.
     """
+    import gguf
+
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(context)

@@ -64,7 +64,7 @@ def last_error(errors: list[str]) -> str:
 
     Examples
     --------
-    >>> last_error(["llama_model_load: error loading model: no such layer\\n", "failed\\n"])
+    >>> last_error(["llama_model_load: error loading model: no such layer\n", "failed\n"])
     'no such layer'
     """
     first = one_line(errors[0]) if errors else ""
