@@ -72,9 +72,10 @@ class GGUFModel:
     Logits are float32, as llama.cpp computes them with its own settings: flash attention where it
     decides so, keys and values in float16. On CPUs attention of 64 tokens and more at once, and of
     one token by several threads, is summed in another order, which quantised weights amplify to
-    differences of 1 in a logit; neither is used here. The logits of a text are then the same in
-    whatever pieces it is read, but for weights in float32, float16, Q8_0 and Q4_0, whose products
-    depend on whether a token comes alone (by 1e-5 in logits for those in float32).
+    differences of 1 in a logit, and so is that of tokens in another order in the cache; none of it
+    happens here. The logits of a text are then the same in
+    whatever pieces it is read, but for types of weights, float32 and float16 among them, whose
+    products are summed in another order for one token than for several (float32: 1e-5 in a logit).
 
     Examples
     --------
