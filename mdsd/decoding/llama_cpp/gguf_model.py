@@ -66,16 +66,17 @@ class GGUFModel:
     All prefixes of a call, the nodes of a tree, are read in one call of ``llama_decode``: each leaf
     is a sequence of the cache, and what leaves have in common belongs to all of theirs. (More than
     127 leaves, or 512 tokens that are new, take several.) Keys and values of what the prefixes have
-    in common with those of the call before are kept; what was rejected is removed. The cache grows
-    with the text.
+    in common with those of the call before are kept, and what was rejected is removed; of an
+    accepted path, the tokens that stand behind rejected ones in the cache are read again. The cache
+    grows with the text.
 
     Logits are float32, as llama.cpp computes them with its own settings: flash attention where it
-    decides so, keys and values in float16. On CPUs attention of 64 tokens and more at once, and of
-    one token by several threads, is summed in another order, which quantised weights amplify to
-    differences of 1 in a logit, and so is that of tokens in another order in the cache; none of it
-    happens here. The logits of a text are then the same in
-    whatever pieces it is read, but for types of weights, float32 and float16 among them, whose
-    products are summed in another order for one token than for several (float32: 1e-5 in a logit).
+    decides so, keys and values in float16. Its kernels for CPUs sum in another order for 64 tokens
+    and more at once, for one token by several threads, and for tokens in another order in the cache,
+    which quantised weights amplify to differences of 1 in a logit. None of it happens here: the
+    logits of a text are the same in whatever pieces it is read, but for types of weights, float32
+    and float16 among them, whose products are summed in another order for one token than for
+    several (float32: 1e-5 in a logit).
 
     Examples
     --------
