@@ -9,6 +9,7 @@ from mdsd.decoding.layers import LayerVerification
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.traversal import TraversalVerification
+from mdsd.engines.registry import biased_rule_type
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
@@ -47,11 +48,23 @@ def step_verification(verifier: str | Verifier | StepVerification) -> StepVerifi
         return verifier
     if isinstance(verifier, Verifier):
         return LevelVerification(verifier)
-    if isinstance(verifier, str) and verifier == BiasedVerification.name:
-        raise InvalidArgumentError(
-            "verifier is 'biased', which is not lossless: expected "
-            "mdsd.decoding.BiasedVerification(epsilon=...), which says how biased it is"
-        )
+    if isinstance(verifier, str):
+        _refuse_biased(verifier)
     name = check_name("verifier", verifier, (*verifier_names(), *PATH_VERIFICATIONS))
     kind = PATH_VERIFICATIONS.get(name)
     return LevelVerification(get_verifier(name).for_many()) if kind is None else kind()
+
+
+def _refuse_biased(name: str) -> None:
+    """Refuse names of rules that are not lossless: nothing is biased by accident."""
+    kind = biased_rule_type(name)
+    if name == BiasedVerification.name:
+        how = "BiasedVerification(epsilon=...)"
+    elif kind is not None:
+        how = f"BiasedVerification(rule=mdsd.analysis.{kind.__name__}(...))"
+    else:
+        return
+    raise InvalidArgumentError(
+        f"verifier is {name!r}, which is not lossless: expected mdsd.decoding.{how}, which says "
+        "how biased it is"
+    )
