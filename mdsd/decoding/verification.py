@@ -5,6 +5,7 @@ from __future__ import annotations
 from mdsd._arguments import check_name
 from mdsd.decoding.biased import BiasedVerification
 from mdsd.decoding.block import BlockVerification
+from mdsd.decoding.gumbel import GumbelVerification
 from mdsd.decoding.layers import LayerVerification
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepVerification
@@ -49,19 +50,24 @@ def step_verification(verifier: str | Verifier | StepVerification) -> StepVerifi
     if isinstance(verifier, Verifier):
         return LevelVerification(verifier)
     if isinstance(verifier, str):
-        _refuse_biased(verifier)
+        _refuse_nameless(verifier)
     name = check_name("verifier", verifier, (*verifier_names(), *PATH_VERIFICATIONS))
     kind = PATH_VERIFICATIONS.get(name)
     return LevelVerification(get_verifier(name).for_many()) if kind is None else kind()
 
 
-def _refuse_biased(name: str) -> None:
-    """Refuse names of rules that are not lossless: nothing is biased by accident."""
+def _refuse_nameless(name: str) -> None:
+    """Refuse names of rules that need more than a name: nothing is biased by accident."""
     kind = biased_rule_type(name)
     if name == BiasedVerification.name:
         how = "BiasedVerification(epsilon=...)"
     elif kind is not None:
         how = f"BiasedVerification(rule=mdsd.analysis.{kind.__name__}(...))"
+    elif name == GumbelVerification.name:
+        raise InvalidArgumentError(
+            "verifier is 'gumbel', whose drafts share its noise: expected "
+            "mdsd.decoding.GumbelVerification(seed=..., num_drafts=...)"
+        )
     else:
         return
     raise InvalidArgumentError(
