@@ -126,6 +126,23 @@ _SHARED = (
 
 _MORE = (*_filters(lists=["temperature"]), _POSITIONS, _SEED, _OUTPUT, _PLOT, _JSON)
 
+BIAS = (
+    click.argument("data", default="smollm2"),
+    _list(
+        "--rule",
+        NAMES,
+        "Rules, parameters behind colons: typical, relaxed, threshold, cactus, mixture, "
+        "over_accepting, gumbel, or verifiers.  [default: all]",
+    ),
+    _list("--num-drafts", INTEGERS, "Numbers of draft tokens.  [default: 1,3]"),
+    _list("--draft", NAMES, "Draft distributions.  [default: those that engines use]"),
+    _list("--draft-model", NAMES, "Draft models.  [default: the first of the file]"),
+    *_filters(lists=["temperature"]),
+    _POSITIONS,
+    _OUTPUT,
+    _PLOT,
+    _JSON,
+)
 BOUND = (*_SHARED, *_MORE)
 COMPARE = (*_SHARED, _VERIFIERS, _AGAINST, *_MORE)
 GRID = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mdsd.studies.biases import BiasRow, bias
 from mdsd.studies.bounding import bound
 from mdsd.studies.capturing.runs import capture
 from mdsd.studies.capturing.summary import CaptureSummary
@@ -12,6 +13,7 @@ from mdsd.studies.intervals import IntervalRow, interval
 from mdsd.studies.study_rows import BoundRow, CompareRow, Missing
 
 __all__ = [
+    "BiasRow",
     "BoundRow",
     "CaptureSummary",
     "CompareRow",
@@ -19,6 +21,7 @@ __all__ = [
     "Missing",
     "Rows",
     "StudyRow",
+    "bias",
     "bound",
     "capture",
     "compare",

@@ -234,7 +234,7 @@ def grid_settings(
     """
     everything = Filters().columns
     cuts = {name: listed(name, options.pop(name, (everything[name],))) for name in CUT_COLUMNS}
-    filters, described = _filter_grid(options.pop("temperatures", (1.0,)), cuts)
+    filters, described = filter_grid(options.pop("temperatures", (1.0,)), cuts)
     yardsticks = tuple(kind for kind in default_kinds() if not kind.one_model_each)
     chosen, reference = _read_compared(verifiers, against)
     found = _read_settings(source, chosen, filters, described, yardsticks, **options)
@@ -244,16 +244,34 @@ def grid_settings(
 def _single_filter(source: Source, options: dict[str, Any]) -> dict[str, Any]:
     """Turn the filter that all temperatures share into a grid."""
     cuts = {name: [options.pop(name, getattr(Filters(), name))] for name in CUT_COLUMNS}
-    filters, described = _filter_grid(options.pop("temperatures", (1.0,)), cuts)
+    filters, described = filter_grid(options.pop("temperatures", (1.0,)), cuts)
     shared = {name: described[name][0] for name in CUT_COLUMNS}
     shared["search_tolerance"] = search_tolerance(source.read(0, 1).vocab_size)
     return {**options, "filters": filters, "described": described | shared}
 
 
-def _filter_grid(
+def filter_grid(
     temperatures: Iterable[float], cuts: Mapping[str, Sequence[Any]]
 ) -> tuple[list[tuple[Filters, ...]], dict[str, list[Any]]]:
-    """Make all filters: for each way to leave tokens out, those of all temperatures."""
+    """Make all filters: for each way to leave tokens out, those of all temperatures.
+
+    Parameters
+    ----------
+    temperatures : iterable of float
+    cuts : mapping of str to sequence
+        Of the filters that leave tokens out, the values of each.
+
+    Returns
+    -------
+    filters : list of tuple of Filters
+    described : dict of str to list
+        As it is written next to the rows.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one is empty, or a value is out of range.
+    """
     asked = listed("temperatures", temperatures)
     for name, values in {"temperatures": asked, **cuts}.items():
         if not values:

@@ -213,7 +213,15 @@ def plain_table(*names: str) -> Table:
     """Make a table with these columns: words to the left, all else to the right, nothing folded."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in names:
-        words = name in ("draft distribution", "verifier", "tree", "quantity", "setting")
+        words = name in (
+            "draft distribution",
+            "verifier",
+            "tree",
+            "quantity",
+            "setting",
+            "rule",
+            "lossless",
+        )
         table.add_column(
             name,
             justify="left" if words else "right",

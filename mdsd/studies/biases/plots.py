@@ -1,0 +1,78 @@
+"""Pictures of rules: what each accepts against its bias."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from mdsd.studies.biases.bias_rows import BiasRow
+from mdsd.studies.biases.bias_table import bias_groups
+from mdsd.studies.plots import STYLE, legend, panel_grid, verifier_look
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_FRONT = "most at this bias"
+
+
+def bias_figure(rows: Sequence[BiasRow]) -> Figure:
+    """Draw acceptance against total variation, one panel for each kind of drafts.
+
+    The dashed line begins at the lossless optimum: no rule lies above it.
+
+    Parameters
+    ----------
+    rows : sequence of BiasRow
+        Numbers that are None are left out.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    import matplotlib as mpl
+
+    panels = bias_groups(rows)
+    names = list(dict.fromkeys(row.rule for row in rows))
+    with mpl.rc_context(STYLE):
+        figure, axes = panel_grid(len(panels), margin=1.6)
+        for axis, (title, group) in zip(axes, panels, strict=True):
+            axis.set_title(fill(title, 40), fontsize=9)
+            _draw_rules(axis, group, names)
+            axis.set_xlim(-0.02, 1.0)
+            axis.set_ylim(0.0, 1.03)
+        figure.supxlabel("total variation of the output from the target", fontsize=9)
+        figure.supylabel("acceptance, mean over positions ± s.e.", fontsize=9)
+        figure.suptitle(f"What rules accept, and their bias\n{rows[0].data}", fontsize=9)
+        legend(figure, axes, [_FRONT, *names])
+    return figure
+
+
+def _draw_rules(axis: Axes, rows: Sequence[BiasRow], names: Sequence[str]) -> None:
+    axis.grid(color="0.9")
+    axis.set_axisbelow(True)
+    bound = rows[0].bound
+    if bound is not None:
+        line = [0.0, 1.0 - bound, 1.0], [bound, 1.0, 1.0]
+        axis.plot(*line, color="black", linestyle="--", linewidth=1.0, label=_FRONT)
+    for name in dict.fromkeys(row.rule for row in rows):
+        points = sorted(
+            (row.total_variation, row.acceptance, row.stderr or 0.0)
+            for row in rows
+            if row.rule == name and row.acceptance is not None and row.total_variation is not None
+        )
+        if points:
+            apart, accepted, errors = zip(*points, strict=True)
+            axis.errorbar(
+                apart,
+                accepted,
+                errors,
+                label=name,
+                **verifier_look(names.index(name)),
+                markersize=4.5,
+                linewidth=0.8,
+                capsize=2.0,
+            )
+    if not axis.has_data():
+        axis.text(0.5, 0.5, "not computed", ha="center", transform=axis.transAxes, color="0.4")
