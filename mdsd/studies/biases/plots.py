@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mdsd.studies.biases.bias_rows import BiasRow
 from mdsd.studies.biases.bias_table import bias_groups
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FRONT = "most at this bias"
+_OPTIMUM = "optimal"
 
 
 def bias_figure(rows: Sequence[BiasRow]) -> Figure:
@@ -69,10 +70,17 @@ def _draw_rules(axis: Axes, rows: Sequence[BiasRow], names: Sequence[str]) -> No
                 accepted,
                 errors,
                 label=name,
-                **verifier_look(names.index(name)),
+                **_look(name, names),
                 markersize=4.5,
                 linewidth=0.8,
                 capsize=2.0,
             )
     if not axis.has_data():
         axis.text(0.5, 0.5, "not computed", ha="center", transform=axis.transAxes, color="0.4")
+
+
+def _look(name: str, names: Sequence[str]) -> dict[str, Any]:
+    """Give the look of a rule; the optimum is as black as the line that begins at it."""
+    if name == _OPTIMUM:
+        return {"color": "black", "marker": "*"}
+    return verifier_look([each for each in names if each != _OPTIMUM].index(name))
