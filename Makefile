@@ -72,7 +72,7 @@ bench-study: $(VENV)/.installed-dev
 # The studies of docs/study.md on the embedded data, its tables and figures: ten minutes.
 DRAFTS := with_replacement,without_replacement,greedy,spechub,top_k
 VERIFIERS := rrs,kseq,spechub,greedy,optimal
-STUDY := mdsd study --draft $(DRAFTS) --verifier $(VERIFIERS) --workers $(WORKERS)
+STUDY := mdsd study --draft $(DRAFTS) --verifier $(VERIFIERS) --workers $(WORKERS) --dpi 150
 study: $(VENV)/.installed-dev
 	$(BIN)/$(STUDY) smollm2 --draft-model drop2,drop3,context32,context8,ngram \
 		--num-drafts 2,3,4 --temperature 0.6,1 --output build/study/main --plot build/study/main

@@ -6,11 +6,14 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from mimetypes import MimeTypes
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mdsd._arguments import one_line, shown
 from mdsd.errors import InvalidArgumentError
+
+_OWN_ENDINGS = (".jsonl", ".npz", ".parquet")  # that lists of types of files lack
 
 # What systems say of a hard link that they cannot make, where a new name might still be possible.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -73,7 +76,50 @@ def os_errors(path: Path, problem: str = "") -> Iterator[str]:
     try:
         yield name
     except OSError as error:
-        raise InvalidArgumentError(f"{name}: {problem}{error.strerror}") from None
+        raise InvalidArgumentError(f"{name}: {problem}{os_reason(path, error)}") from None
+
+
+def check_folder_name(name: str, path: Path, expected: str = "a folder") -> None:
+    """Refuse to make a folder under the name of a file; one that is there may be called anything.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument.
+    path : path
+    expected : str, default "a folder"
+        What it could be.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a new folder would have a name such as ``x.csv`` or ``x.png``.
+
+    Examples
+    --------
+    >>> check_folder_name("output", Path("results.v2"))
+    >>> check_folder_name("output", Path("results.csv"))
+    Traceback (most recent call last):
+      ...
+    mdsd.errors.InvalidArgumentError: output is results.csv, the name of a file; expected a folder
+    """
+    for new in (folder for folder in (path, *path.parents) if not os.path.lexists(folder)):
+        if new.suffix.lower() in _OWN_ENDINGS or any(MimeTypes().guess_type(new.name)):
+            of = "" if new == path else f"{path_name(new)} has "
+            raise InvalidArgumentError(
+                f"{name} is {path_name(path)}, {of}the name of a file; expected {expected}"
+            )
+
+
+def os_reason(path: Path, error: OSError) -> str:
+    """Say why a file cannot be read or made: where a folder above it is missing, which one."""
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        for folder in (*path.parents[::-1], *destination(path).parents[::-1]):
+            if not folder.exists():
+                return f"there is no folder {path_name(folder)}"
+            if not folder.is_dir():
+                return f"{path_name(folder)} is no folder"
+    return error.strerror or one_line(error)
 
 
 def destination(path: Path) -> Path:
@@ -121,7 +167,7 @@ def new_file(path: Path, *, replacing: bool = False) -> Iterator[BinaryIO]:
     except FileExistsError:
         raise InvalidArgumentError(f"{path_name(path)}: is there already") from None
     except OSError as error:
-        reason = error.strerror or one_line(error)
+        reason = os_reason(path, error)
         raise InvalidArgumentError(f"{path_name(path)}: cannot be written: {reason}") from None
     finally:
         with suppress(OSError):

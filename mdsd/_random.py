@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import sys
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,11 +12,17 @@ from mdsd._arguments import read_numbers, shown
 from mdsd._typing import FloatArray, IntArray
 from mdsd.errors import InvalidArgumentError
 
+if TYPE_CHECKING:
+    import torch
+
 Uniforms = ArrayLike | None
 """Numbers in [0, 1) that a caller gives in place of a `RandomSource`."""
 
-RandomSource = np.random.Generator | int | None
+RandomSource: TypeAlias = "np.random.Generator | torch.Generator | int | None"
 """A generator, an integer seed, or None for fresh entropy from the operating system."""
+
+SEED_LIMIT = 2**63 - 1
+"""Seeds drawn from a generator are less than this, the most that those of torch can draw."""
 
 _STREAMS = {"draft": 1, "verify": 2, "study": 3, "capture": 4}
 
@@ -27,9 +34,10 @@ def generator(
 
     Parameters
     ----------
-    rng : numpy.random.Generator, int or None
-        A generator is used as it is. The same integer gives independent streams for drafting and
-        for verifying. None draws fresh entropy; numpy's global state is never touched.
+    rng : numpy.random.Generator, torch.Generator, int or None
+        A generator is used as it is; one of torch, on any device, gives the seed, another one each
+        time. The same integer gives independent streams for drafting and for verifying. None draws
+        fresh entropy; numpy's global state is never touched.
     stream : {"draft", "verify", "study", "capture"}
         What the numbers are for.
     *place : int
@@ -44,12 +52,53 @@ def generator(
         return rng
     if rng is None:
         return np.random.default_rng()
+    key = (_STREAMS[stream], *place)
+    return np.random.default_rng(np.random.SeedSequence(read_seed("rng", rng), spawn_key=key))
+
+
+def read_seed(name: str, rng: RandomSource) -> int:
+    """Read a seed, or draw one from a generator.
+
+    Parameters
+    ----------
+    name : str
+        What to call the argument in an error.
+    rng : numpy.random.Generator, torch.Generator or int
+
+    Returns
+    -------
+    int
+        At least 0.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is none of these.
+    """
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(SEED_LIMIT))
+    if _is_torch_generator(rng):
+        return draw_torch_seed(rng)
     if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool) and rng >= 0:
-        key = (_STREAMS[stream], *place)
-        return np.random.default_rng(np.random.SeedSequence(int(rng), spawn_key=key))
+        return int(rng)
     raise InvalidArgumentError(
-        f"rng is {shown(rng)}; expected a numpy.random.Generator, a seed >= 0, or None"
+        f"{name} is {shown(rng)}; expected a numpy.random.Generator, a torch.Generator, a "
+        "seed >= 0, or None"
     )
+
+
+def draw_torch_seed(source: Any = None) -> int:
+    """Draw a seed from a generator of torch, or from the one that ``torch.manual_seed`` seeds."""
+    import torch
+
+    device = "cpu" if source is None else source.device
+    return int(torch.randint(SEED_LIMIT, (), generator=source, device=device))
+
+
+def _is_torch_generator(rng: object) -> bool:
+    """Tell whether it is one, without importing torch: who has one has imported it."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(rng, torch.Generator)
 
 
 def draw_tokens(weights: FloatArray, uniforms: ArrayLike) -> IntArray:
@@ -97,7 +146,7 @@ def read_uniforms(rng: RandomSource, uniforms: Uniforms, shape: tuple[int, ...])
 
     Parameters
     ----------
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
     uniforms : array_like or None
         Numbers in [0, 1).
     shape : tuple of int

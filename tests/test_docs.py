@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 TEXTS = {page: page.read_text(encoding="utf-8") for page in pages.DOCS}
 (ANALYSIS,) = (text for page, text in TEXTS.items() if page.stem == "analysis")
 FIGURES = {page: re.findall(r"!\[.+?\]\((.+?)\)", text) for page, text in TEXTS.items()}
-SIMULATION = "simulate --output docs/figures"
+SIMULATION = "simulate --output docs/figures --dpi 150"
 """Of many runs: only what does not depend on their number is compared."""
 MOST_BYTES = 150_000
 WITHOUT_CODE = {"papers"}

@@ -23,8 +23,8 @@ from mdsd.decoding.decoder import make_decoder
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.layers import LayerVerification
 from mdsd.decoding.rows import Row
+from mdsd.studies.panels import STYLE
 from mdsd.studies.planning.plots import leaf_places
-from mdsd.studies.plots import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

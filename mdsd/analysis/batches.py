@@ -265,7 +265,7 @@ def simulate_batch_rejections(
         M >= 1, the draft sequences of a round; 1 is ordinary speculative decoding.
     runs : int, default 100,000
         Sequences of T tokens to decode, at least 2.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
 
     Returns
     -------

@@ -270,7 +270,7 @@ def simulate_pareto_front(
         Rejection law: Decoding-OPT or Decoding-UNO.
     runs : int, default 100,000
         Tokens to emit for each over-acceptance, at least 2.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
 
     Returns
     -------
@@ -316,7 +316,7 @@ def simulate_chain_pareto_front(
         Rejection law: Decoding-OPT or Decoding-UNO.
     runs : int, default 100,000
         Sequences of T tokens to decode for each over-acceptance, at least 2.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
 
     Returns
     -------

@@ -194,7 +194,7 @@ def simulate_rejections(
         Draft sequences of a round.
     runs : int, default 100,000
         Sequences of T tokens to decode, at least 2.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
 
     Returns
     -------

@@ -70,7 +70,7 @@ def verify_batch(
         Kind of draft: one of `mdsd.drafts.draft_names`, or ``kind()`` of a class.
     verifier : str or Verifier
         A verifier or its name, as for `get_verifier`.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
         Source of randomness; an integer seeds the verifying stream.
     uniforms : array_like or tensor, shape (B, num_uniforms), optional
         Numbers in [0, 1) to use instead, ``verifier.num_uniforms(draft)`` for each row; on the

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mdsd.cli._delivery import check_files, deliver, drawn, progress_bar, renamed
+from mdsd.cli._delivery import check_output, deliver, drawing, progress_bar, renamed
 from mdsd.cli._group import main
 from mdsd.cli._options import (
     BIAS,
@@ -21,6 +21,7 @@ from mdsd.cli._options import (
     COMPARE,
     DECODERS,
     GRID,
+    LISTING,
     LOG,
     PLANNING,
     REPORTING,
@@ -32,7 +33,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from mdsd.studies.study_settings import StudySettings
+    from mdsd.datasets import Source
+    from mdsd.studies.cells import Cell
+    from mdsd.studies.means import CellValues
+    from mdsd.studies.planning.acceptance import MeasuringSettings, RankAcceptance
+    from mdsd.studies.planning.search import SearchedTree
+    from mdsd.studies.planning.trees import PlanLimits, PlannedTree
+    from mdsd.studies.study_rows import BoundRow, CompareRow
 
 
 @main.command()
@@ -44,11 +51,11 @@ def compare(**given: Any) -> None:
     """
     from mdsd.studies.means import compare_rows
     from mdsd.studies.plots import compare_figure
-    from mdsd.studies.study_settings import compare_settings
+    from mdsd.studies.study_rows import CompareRow
     from mdsd.studies.terminal import compare_report
 
     lay_out = partial(compare_report, against=given["against"])
-    _study(compare_settings, compare_rows, compare_figure, lay_out, **given)
+    _study(CompareRow, compare_rows, compare_figure, lay_out, **given)
 
 
 @main.command()
@@ -60,15 +67,17 @@ def bound(**given: Any) -> None:
     """
     from mdsd.studies.means import bound_rows
     from mdsd.studies.plots import bound_figure
-    from mdsd.studies.study_settings import bound_settings
+    from mdsd.studies.study_rows import BoundRow
     from mdsd.studies.terminal import bound_report
 
-    _study(bound_settings, bound_rows, bound_figure, bound_report, **given)
+    _study(BoundRow, bound_rows, bound_figure, bound_report, **given)
 
 
 @main.command()
 @options(*BIAS)
-def bias(data: str, output: Path | None, plot: Path | None, as_json: bool, **given: Any) -> None:
+def bias(
+    data: str, output: Path | None, plot: Path | None, dpi: int, as_json: bool, **given: Any
+) -> None:
     """Show what the rules of serving engines accept, and how far their output is from the target.
 
     DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
@@ -81,15 +90,16 @@ def bias(data: str, output: Path | None, plot: Path | None, as_json: bool, **giv
     from mdsd.studies.biases.plots import bias_figure
     from mdsd.studies.biases.runs import run_bias
 
-    check_files(output, plot)
-    source = open_source(data)
-    settings = bias_settings(source, **renamed(given, plural=("rule", *_LISTS)))
-    described = {"data": data, **settings.describe()}
-    with progress_bar("positions") as progress:
-        rows = run_bias(source, settings, progress)
-    picture = drawn(plot, lambda: bias_figure(rows))
-    lay_out = partial(bias_report, rows, settings.positions)
-    deliver(rows, described, lay_out, as_json, output, picture)
+    check_output(output)
+    with drawing(plot, "bias.png", dpi) as draw:
+        source = open_source(data)
+        settings = bias_settings(source, **renamed(given, plural=("rule", *_LISTS)))
+        described = {"data": data, **settings.describe()}
+        with progress_bar("positions") as progress:
+            rows = run_bias(source, settings, progress)
+        picture = draw(lambda: bias_figure(rows))
+        lay_out = partial(bias_report, rows, settings.positions)
+        deliver(rows, described, lay_out, as_json, output, picture)
 
 
 @main.command()
@@ -98,6 +108,7 @@ def study(
     data: str,
     output: Path | None,
     plot: Path | None,
+    dpi: int,
     workers: int | None,
     scheduler: str | None,
     as_json: bool,
@@ -114,17 +125,19 @@ def study(
     from mdsd.studies.grid.plots import study_figures
     from mdsd.studies.grid.runs import run_study, study_folder
     from mdsd.studies.grid.study_table import study_table
-    from mdsd.studies.output import picture, writable_folder, write_files
-    from mdsd.studies.study_settings import grid_settings
+    from mdsd.studies.output import check_dpi, picture, picture_place, write_files
+    from mdsd.studies.study_rows import StudyRow
+    from mdsd.studies.study_settings import study_settings
 
+    check_dpi(dpi)
     source = open_source(data)
-    settings = grid_settings(source, **renamed(given, plural=_LISTS))
-    with writable_folder(plot, ["a.png"]), study_folder(output) as folder:
+    settings = study_settings(source, StudyRow, **renamed(given, plural=_LISTS))
+    with picture_place(plot, None) as pictures, study_folder(output) as folder:
         with progress_bar("cells and blocks") as progress:
             found = run_study(source, settings, folder, workers, scheduler, progress)
-        if plot is not None:
+        if pictures is not None:
             figures = study_figures(found)
-            write_files({plot / name: picture(".png", f) for name, f in figures.items()})
+            write_files({pictures / name: picture(".png", f, dpi) for name, f in figures.items()})
 
     described = {"data": data, **settings.describe()}
     lay_out = partial(study_table, found.rows, settings.positions, given["against"])
@@ -146,7 +159,7 @@ def interval(log: Path, output: Path | None, as_json: bool, **given: Any) -> Non
     from mdsd.studies.intervals.interval_table import interval_report
     from mdsd.studies.intervals.runs import run_interval
 
-    check_files(output)
+    check_output(output)
     with progress_bar("reading"):
         found = scan_jsonl(log)
     settings = interval_settings(found, **renamed(given, plural=("draft", "draft_model")))
@@ -198,7 +211,7 @@ def decode(
     from mdsd.studies.decoding.models import choose_models
     from mdsd.studies.decoding.runs import run_decode
 
-    check_files(output)
+    check_output(output)
     models = choose_models(target, draft_model)
     check = comparison_settings if compare else decode_settings
     settings = check(models, **renamed(given, plural=("draft", "verifier", "scheme")))
@@ -265,6 +278,7 @@ def plan_tree(
     as_json: bool,
     output: Path | None,
     plot: Path | None,
+    dpi: int,
     **given: Any,
 ) -> None:
     """Find the draft tree with the most expected tokens for a number of nodes.
@@ -278,59 +292,68 @@ def plan_tree(
     from mdsd.studies.planning import acceptance as rates
     from mdsd.studies.planning.plan_table import plan_report
     from mdsd.studies.planning.plots import plan_figure
-    from mdsd.studies.planning.recorded import recorded_trees
-    from mdsd.studies.planning.search import SearchedTree, optimal_starts, searched_tree
-    from mdsd.studies.planning.trees import PlanLimits, PlannedTree, planned_tree
+    from mdsd.studies.planning.trees import PlanLimits, planned_tree
 
-    check_files(output, plot)
     limits = PlanLimits(budget=budget, max_depth=max_depth, max_branching=max_branching)
     described = dict(vars(limits))
     measuring = renamed(given, plural=())
     found: PlannedTree | SearchedTree
-    if acceptance is not None:
-        rates.refuse_measuring(data, measuring)
-        found = planned_tree(rates.given_acceptance(acceptance), limits)
-        described |= {"acceptance": acceptance}
-    else:
-        source = open_source(data or "smollm2")
-        settings = rates.measuring_settings(source, **measuring)
-        described |= {"data": source.name, **settings.describe()}
-        with progress_bar("positions") as progress:
-            measured = rates.measured_acceptance(source, settings, progress)
-        if settings.searches:
-            with progress_bar("positions for starts") as progress:
-                starts = optimal_starts(source, settings, limits, progress)
-            trees = recorded_trees(source, settings)
-            with progress_bar("shapes") as progress:
-                found = searched_tree(trees, measured, limits, settings, progress, starts=starts)
+    check_output(output)
+    with drawing(plot, "plan_tree.png", dpi) as draw:
+        if acceptance is not None:
+            rates.refuse_measuring(data, measuring)
+            found = planned_tree(rates.given_acceptance(acceptance), limits)
+            described |= {"acceptance": acceptance}
         else:
-            found = planned_tree(measured, limits)
+            source = open_source(data or "smollm2")
+            settings = rates.measuring_settings(source, **measuring)
+            described |= {"data": source.name, **settings.describe()}
+            with progress_bar("positions") as progress:
+                measured = rates.measured_acceptance(source, settings, progress)
+            found = _planned(measured, source, settings, limits)
+        picture = draw(lambda: plan_figure(found))
+        lay_out = partial(plan_report, found)
+        deliver(found.rows, described, lay_out, as_json, output, picture, **found.summary)
 
-    picture = drawn(plot, lambda: plan_figure(found))
-    lay_out = partial(plan_report, found)
-    deliver(found.rows, described, lay_out, as_json, output, picture, **found.summary)
+
+def _planned(
+    measured: RankAcceptance, source: Source, settings: MeasuringSettings, limits: PlanLimits
+) -> PlannedTree | SearchedTree:
+    """Plan a tree for one-step verifiers, or search for one for a verifier of paths."""
+    from mdsd.studies.planning.recorded import recorded_trees
+    from mdsd.studies.planning.search import optimal_starts, searched_tree
+    from mdsd.studies.planning.trees import planned_tree
+
+    if not settings.searches:
+        return planned_tree(measured, limits)
+    with progress_bar("positions for starts") as progress:
+        starts = optimal_starts(source, settings, limits, progress)
+    trees = recorded_trees(source, settings)
+    with progress_bar("shapes") as progress:
+        return searched_tree(trees, measured, limits, settings, progress, starts=starts)
 
 
 @main.command()
 @options(*SIMULATION)
-def simulate(output: Path | None, as_json: bool, **given: Any) -> None:
+def simulate(output: Path | None, dpi: int, as_json: bool, **given: Any) -> None:
     """Set theory beside simulation: rejections, batches of draft sequences, biased decoding.
 
     Target and draft are random Markov chains, drawn from the seed.
     """
-    from mdsd.studies.output import tables_to_json, writable_folder, write_files
+    from mdsd.studies.fitting import print_report
+    from mdsd.studies.output import check_dpi, tables_to_json, writable_folder, write_files
     from mdsd.studies.simulation.files import FILE_NAMES, simulation_files
     from mdsd.studies.simulation.runs import run_simulation
     from mdsd.studies.simulation.simulation_settings import SimulationSettings
     from mdsd.studies.simulation.simulation_table import simulation_report
-    from mdsd.studies.terminal import print_report
 
+    check_dpi(dpi)
     settings = SimulationSettings(**renamed(given, plural=()))
     with writable_folder(output, FILE_NAMES):
         with progress_bar("simulations") as progress:
             found = run_simulation(settings, progress)
         if output is not None:
-            files = simulation_files(found, settings)
+            files = simulation_files(found, settings, dpi)
             write_files({output / name: content for name, content in files.items()})
     if as_json:
         click.echo(tables_to_json(found.tables, settings.describe()))
@@ -339,11 +362,19 @@ def simulate(output: Path | None, as_json: bool, **given: Any) -> None:
 
 
 @main.command()
-def verifiers() -> None:
-    """List the verifiers, the draft distributions they support and where they come from."""
-    from mdsd.studies.terminal import print_report, verifiers_report
+@options(*LISTING)
+def verifiers(as_json: bool) -> None:
+    """List the verifiers, the draft distributions they support and where they come from.
 
-    print_report(verifiers_report())
+    The kinds of drafts follow, with their options.
+    """
+    from mdsd.studies.fitting import print_report
+    from mdsd.studies.listing import listing_json, listing_report
+
+    if as_json:
+        click.echo(listing_json())
+    else:
+        print_report(listing_report())
 
 
 @main.command()
@@ -369,26 +400,30 @@ _LISTS = ("draft", "draft_model", "verifier", "temperature")
 
 
 def _study(
-    check: Callable[..., StudySettings],
-    average: Callable[..., list[Any]],
-    draw: Callable[[Any], Figure],
+    kind: type[BoundRow] | type[CompareRow],
+    average: Callable[[Cell, CellValues, Mapping[str, Any]], list[Any]],
+    draw_rows: Callable[[Any], Figure],
     lay_out: Callable[[Any, int], RenderableType],
     *,
     data: str,
     as_json: bool,
     output: Path | None,
     plot: Path | None,
+    dpi: int,
     **given: Any,
 ) -> None:
     """Check everything, compute, write the files, and only then print."""
     from mdsd.datasets import open_source
     from mdsd.studies.means import all_rows
+    from mdsd.studies.study_settings import study_settings
 
-    check_files(output, plot)
-    source = open_source(data)
-    settings = check(source, **renamed(given, plural=_LISTS))
-    described = {"data": data, **settings.describe()}
-    with progress_bar("positions") as progress:
-        rows = all_rows(average, source, settings, progress)
-    picture = drawn(plot, lambda: draw(rows))
-    deliver(rows, described, partial(lay_out, rows, settings.positions), as_json, output, picture)
+    check_output(output)
+    with drawing(plot, f"{click.get_current_context().info_name}.png", dpi) as draw:
+        source = open_source(data)
+        settings = study_settings(source, kind, **renamed(given, plural=_LISTS))
+        described = {"data": data, **settings.describe()}
+        with progress_bar("positions") as progress:
+            rows = all_rows(average, source, settings, progress)
+        picture = draw(lambda: draw_rows(rows))
+        lay_out_rows = partial(lay_out, rows, settings.positions)
+        deliver(rows, described, lay_out_rows, as_json, output, picture)

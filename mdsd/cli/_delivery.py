@@ -21,21 +21,31 @@ if TYPE_CHECKING:
     from mdsd.studies.output import Rows
 
 
-def check_files(output: Path | None, plot: Path | None = None) -> None:
-    """Refuse files that could not be written, before anything is computed for them."""
-    from mdsd.studies.output import PICTURES, TABLES, check_writable
+def check_output(output: Path | None) -> None:
+    """Refuse a table that could not be written, before anything is computed for it."""
+    from mdsd.studies.output import TABLES, check_writable
 
     if output is not None:
         check_writable(output, TABLES)
-    if plot is not None:
-        check_writable(plot, PICTURES)
 
 
-def drawn(plot: Path | None, draw: Callable[[], Figure]) -> dict[Path, bytes]:
-    """Draw the picture that was asked for, if one was."""
-    from mdsd.studies.output import picture
+@contextmanager
+def drawing(
+    plot: Path | None, name: str, dpi: int
+) -> Iterator[Callable[[Callable[[], Figure]], dict[Path, bytes]]]:
+    """Refuse a picture that could not be written, and give what draws it, if one was asked for.
 
-    return {} if plot is None else {plot: picture(plot.suffix.lower(), draw())}
+    A folder that is made for it is removed again if the block fails.
+    """
+    from mdsd.studies.output import check_dpi, picture, picture_place
+
+    check_dpi(dpi)
+    with picture_place(plot, name) as place:
+        yield (
+            lambda draw: (
+                {} if place is None else {place: picture(place.suffix.lower(), draw(), dpi)}
+            )
+        )
 
 
 def deliver(
@@ -48,8 +58,8 @@ def deliver(
     **more: Any,
 ) -> None:
     """Write the files, all of them or none, and then print."""
+    from mdsd.studies.fitting import print_report
     from mdsd.studies.output import table, to_json, write_files
-    from mdsd.studies.terminal import print_report
 
     files = dict(more_files)
     if output is not None:

@@ -14,6 +14,7 @@ import click
 
 from mdsd._arguments import one_line
 from mdsd._version import __version__
+from mdsd.cli._completion import use_own_bash
 from mdsd.errors import MdsdError
 
 
@@ -34,6 +35,7 @@ class _Commands(click.Group):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        use_own_bash()
         try:
             with _warnings_in_one_line():
                 result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)

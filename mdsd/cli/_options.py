@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from mdsd.cli._completion import (
+    Names,
+    all_verifiers,
+    completing,
+    completing_data,
+    draft_labels,
+    draft_models,
+    rule_names,
+    schemes,
+    step_verifiers,
+)
 from mdsd.filters import Filters
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -56,8 +67,13 @@ NUMBERS = _List(float, "T,...", "numbers")
 NAMES = _List(str, "NAME,...", "names")
 
 
-def _list(flag: str, kind: _List, help_text: str) -> Callable[[Command], Command]:
-    return click.option(flag, type=kind, multiple=True, callback=_joined, help=help_text)
+def _list(flag: str, kind: _List, help_text: str, names: Names | None = None) -> Option:
+    more = {} if names is None else completing(names)
+    return click.option(flag, type=kind, multiple=True, callback=_joined, help=help_text, **more)
+
+
+def _name(flag: str, words: str, names: Names) -> Option:
+    return click.option(flag, metavar="NAME", help=words, **completing(names))
 
 
 def _number(flag: str, words: str, **more: Any) -> Option:
@@ -94,20 +110,31 @@ def _drafts(
     names: str = "with_replacement, without_replacement, independent, greedy, spechub, top_k",
 ) -> Option:
     words = f"Draft distributions, options behind colons: {names}.  [default: all that apply]"
-    return _list("--draft", NAMES, words)
+    return _list("--draft", NAMES, words, draft_labels)
 
 
 _PATH = click.Path(path_type=Path)
 _POSITIONS = _number("--positions", "Use the first N positions only.")
-_VERIFIERS = _list("--verifier", NAMES, "Verifiers, see `mdsd verifiers`.  [default: all]")
+_VERIFIERS = _list(
+    "--verifier", NAMES, "Verifiers, see `mdsd verifiers`.  [default: all]", step_verifiers
+)
 _AGAINST = click.option(
-    "--against", metavar="NAME", help="Show differences to this verifier, position by position."
+    "--against",
+    metavar="NAME",
+    help="Show differences to this verifier, position by position.",
+    **completing(step_verifiers),
 )
 _COUNTS = _list("--num-drafts", INTEGERS, "Numbers of draft tokens.  [default: 2,3,4]")
 _SEED = _given("--seed", 0, "Seed of what is estimated.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 _OUTPUT = _path("--output", "FILE.csv|.json|.parquet", "Write rows.")
-_PLOT = _path("--plot", "FILE.png|.svg|.pdf", "Draw the result.")
+_DPI = click.option(
+    "--dpi", type=int, default=300, show_default=True, metavar="N", help="Dots per inch of a PNG."
+)
+_PLOT = (
+    _path("--plot", "FILE.png|.svg|.pdf|FOLDER", "Draw the result; in a folder as PNG."),
+    _DPI,
+)
 _MODELS = (
     _path("--target", "FOLDER", "A model of transformers."),
     _path(
@@ -118,29 +145,35 @@ _MODELS = (
     ),
 )
 _SHARED = (
-    click.argument("data", default="smollm2"),
+    click.argument("data", default="smollm2", **completing_data()),
     _COUNTS,
     _drafts(),
-    _list("--draft-model", NAMES, "Draft models.  [default: the first of the file]"),
+    _list("--draft-model", NAMES, "Draft models.  [default: the first of the file]", draft_models),
 )
 
-_MORE = (*_filters(lists=["temperature"]), _POSITIONS, _SEED, _OUTPUT, _PLOT, _JSON)
+_MORE = (*_filters(lists=["temperature"]), _POSITIONS, _SEED, _OUTPUT, *_PLOT, _JSON)
 
 BIAS = (
-    click.argument("data", default="smollm2"),
+    click.argument("data", default="smollm2", **completing_data()),
     _list(
         "--rule",
         NAMES,
         "Rules, parameters behind colons: typical, relaxed, threshold, cactus, mixture, "
         "over_accepting, gumbel, or verifiers.  [default: all]",
+        rule_names,
     ),
     _list("--num-drafts", INTEGERS, "Numbers of draft tokens.  [default: 1,3]"),
-    _list("--draft", NAMES, "Draft distributions.  [default: those that engines use]"),
-    _list("--draft-model", NAMES, "Draft models.  [default: the first of the file]"),
+    _list(
+        "--draft",
+        NAMES,
+        "Draft distributions.  [default: those that engines use]",
+        draft_labels,
+    ),
+    _list("--draft-model", NAMES, "Draft models.  [default: the first of the file]", draft_models),
     *_filters(lists=["temperature"]),
     _POSITIONS,
     _OUTPUT,
-    _PLOT,
+    *_PLOT,
     _JSON,
 )
 BOUND = (*_SHARED, *_MORE)
@@ -156,6 +189,7 @@ GRID = (
     click.option("--scheduler", metavar="ADDRESS", help="Use the workers of a Dask scheduler."),
     _path("--output", "FOLDER", "Keep the study here, and go on from there."),
     _path("--plot", "FOLDER", "Draw the study (PNG)."),
+    _DPI,
     _JSON,
 )
 LOG = (
@@ -169,13 +203,19 @@ LOG = (
 )
 DECODERS = (
     *_MODELS,
-    _list("--draft", NAMES, "Draft distribution.  [default: without_replacement; --compare: all]"),
+    _list(
+        "--draft",
+        NAMES,
+        "Draft distribution.  [default: without_replacement; --compare: all]",
+        draft_labels,
+    ),
     _list(
         "--verifier",
         NAMES,
         "Verifier, also of paths, as layers.  [default: rrs; --compare: all]",
+        all_verifiers,
     ),
-    _list("--scheme", NAMES, "tree or batch.  [default: tree; --compare: both]"),
+    _list("--scheme", NAMES, "tree or batch.  [default: tree; --compare: both]", schemes),
     click.option("--tree", type=INTEGERS, help="Children of a node by level.  [default: 3,2,1]"),
     _number("--num-drafts", "Instead: children of every node,"),
     _number("--depth", "and depth of the tree."),
@@ -219,10 +259,11 @@ SIMULATION = (
     _number("--runs", "Runs for each number.  [default: 100000]"),
     _given("--seed", 0, "Seed of chain and runs."),
     _path("--output", "FOLDER", "Write figures (PNG) and tables (CSV)."),
+    _DPI,
     _JSON,
 )
 PLANNING = (
-    click.argument("data", required=False),
+    click.argument("data", required=False, **completing_data()),
     click.option(
         "--acceptance",
         metavar="A,...|FILE",
@@ -231,24 +272,19 @@ PLANNING = (
     _given("--budget", 16, "Most drafted nodes."),
     _number("--max-depth", "Most levels."),
     _number("--max-branching", "Most children of a node."),
-    click.option(
-        "--draft", metavar="NAME", help="Draft distribution.  [default: without_replacement]"
-    ),
-    click.option("--draft-model", metavar="NAME", help="Draft model.  [default: the first]"),
-    click.option(
-        "--verifier",
-        metavar="NAME",
-        help="Any verifier, also of paths, as layers.  [default: rrs]",
-    ),
+    _name("--draft", "Draft distribution.  [default: without_replacement]", draft_labels),
+    _name("--draft-model", "Draft model.  [default: the first]", draft_models),
+    _name("--verifier", "Any verifier, also of paths, as layers.  [default: rrs]", all_verifiers),
     _number("--ranks", "Ranks to measure.  [default: 8]"),
     _number("--trees", "Trees to compare shapes on, for verifiers of paths.  [default: 256]"),
     *_filters(shown=False),
     _POSITIONS,
     _number("--seed", "Seed of the measurement.  [default: 0]"),
     _OUTPUT,
-    _PLOT,
+    *_PLOT,
     _JSON,
 )
+LISTING = (_JSON,)
 REPORTING = (
     click.argument("folder", metavar="STUDY", type=_PATH),
     _AGAINST,

@@ -19,12 +19,13 @@ from types import ModuleType
 
 from mdsd.decoding.biased import BiasedVerification
 from mdsd.decoding.embedded import EmbeddedPair, PieceVocabulary, embedded_pair
-from mdsd.decoding.generation import DecodeResult, DecodeSeconds, generate
+from mdsd.decoding.generation import generate
 from mdsd.decoding.growing import GrowingTree
 from mdsd.decoding.growth import DraftedLevel, TreeGrowth
 from mdsd.decoding.gumbel import GumbelVerification
 from mdsd.decoding.models import Model, TableModel
 from mdsd.decoding.ngram import NGramModel
+from mdsd.decoding.results import DecodeResult, DecodeSeconds
 from mdsd.decoding.vocabulary import MappedModel, map_vocabulary
 from mdsd.trees import TreeShape
 

@@ -89,13 +89,17 @@ class BiasedVerification(StepVerification):
             return f"BiasedVerification(epsilon={self.rule.epsilon!r}, redraw={self.rule.redraw!r})"
         return f"BiasedVerification(rule={self.rule!r})"
 
+    @property
+    def supported(self) -> str:  # noqa: D102
+        return self.rule.supported
+
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
         for draft in laws:
             if not self.rule.supports(draft):
                 raise UnsupportedError(
                     f"verifier {self.name!r} does not support {draft.num_drafts} drafts of the "
                     f"{draft.name} draft distribution at one node: rule {self.rule.label!r} takes "
-                    f"{self.rule.supported}"
+                    f"{self.supported}"
                 )
 
     def __call__(self, tree: DraftedTree, choices: Choices) -> StepOutcome:  # noqa: D102

@@ -76,6 +76,11 @@ class BlockVerification(StepVerification):
     (1, 2)
     """
 
+    source = (
+        'chains: Sun et al., "Block Verification Accelerates Speculative Decoding"; trees: this '
+        "library"
+    )
+
     def __init__(
         self,
         *,

@@ -124,7 +124,7 @@ class RandomChoices(Choices):
 
     Parameters
     ----------
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
         An integer seeds both streams, differently; a generator serves both.
 
     Examples

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -22,6 +22,8 @@ from mdsd.decoding.sampling import FilteredRows, LogitsProcessor, Sampling
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.token_ids import read_sequence
 from mdsd.decoding.verification import step_verification
+from mdsd.decoding.vocabulary import MappedModel, MappedRows, fit_vocabulary
+from mdsd.decoding.windows import Notices, context_length, windowed
 from mdsd.drafts import Draft, DraftKind, read_kind
 from mdsd.errors import (
     InvalidArgumentError,
@@ -76,6 +78,10 @@ class Decoder:
         How tokens are drawn, by all models alike.
     eos_token_ids : frozenset of int
         Tokens that end the output.
+    context_length : int or None
+        The longest text that the target was made for, if that is known.
+    notices : Notices
+        What users are told about its draft models.
     """
 
     target: RowModel
@@ -85,6 +91,8 @@ class Decoder:
     verification: StepVerification
     sampling: Sampling
     eos_token_ids: frozenset[int]
+    context_length: int | None
+    notices: Notices
 
     def draw(self, rows: Sequence[Row]) -> list[Drafting]:
         """Draft a tree for each row: one call of each draft model for each level.
@@ -92,7 +100,8 @@ class Decoder:
         Parameters
         ----------
         rows : sequence of Row
-            Nothing is drafted below the depth of as many tokens as a row may still get.
+            Nothing is drafted below the depth of as many tokens as a row may still get, or the
+            target can read.
 
         Returns
         -------
@@ -105,7 +114,7 @@ class Decoder:
                 self.kind,
                 self.shape,
                 row.prefix,
-                row.left,
+                self._depth(row),
                 in_draft_order=how.in_draft_order,
                 draw=how.draw,
             )
@@ -118,13 +127,29 @@ class Decoder:
                 drafting.grow(probs, row.choices)
         return growing
 
+    def _depth(self, row: Row) -> int:
+        """Give the most levels to draft."""
+        if self.context_length is None:
+            return row.left
+        return max(0, min(row.left, self.context_length - len(row.prefix)))
+
     def _draft_probs(self, model: RowModel, prefixes: Prefixes) -> list[Tensor]:
-        """Ask a draft model what follows the prefixes of each row: (B, V), or empty."""
+        """Ask a draft model what follows the prefixes of each row: (B, V), or empty.
+
+        Rows in which it leaves no token possible are 0.
+        """
         logits = model.logits(prefixes)
-        return [
-            self.sampling.probs(asked, found, model.name) if asked else found
+        probs = [
+            self.sampling.probs(asked, found, model.name, may_be_empty=True) if asked else found
             for asked, found in zip(prefixes, logits, strict=True)
         ]
+        if not all(row.any() for rows in probs for row in rows):
+            self.notices.add(
+                f"texts without drafts of {model.name}",
+                f"{model.name} leaves no token possible after some texts, as where all that it "
+                "proposes is unknown to the target: nothing is drafted there",
+            )
+        return probs
 
     def score(self, drawn: Sequence[Drafting]) -> list[DraftedTree]:
         """Have the target look at the whole trees of all rows, in one call.
@@ -164,6 +189,7 @@ class Decoder:
         ends = [place for place, token in enumerate(emitted) if token in self.eos_token_ids]
         if ends:
             emitted = emitted[: ends[0] + 1]
+        self.notices.give()
         return Step(tuple(emitted), min(len(outcome.path), len(emitted)), bool(ends))
 
 
@@ -194,7 +220,8 @@ def make_decoder(
     """
     check_model("target", target)
     kind = read_kind(draft)
-    models = _read_draft_models(draft_model, kind, target.vocab_size)
+    notices = Notices()
+    models = _read_draft_models(draft_model, kind, target, notices)
     if check_name("scheme", scheme, SCHEMES) == "batch":
         _check_batch_scheme(verifier, tree)
         shape: TreeShape | TreeGrowth = batch_shape(num_drafts, depth)
@@ -210,6 +237,8 @@ def make_decoder(
         verification,
         Sampling(read_filters(filters), logits_processor),
         read_eos(eos_token_id, target.vocab_size),
+        context_length("target", target),
+        notices,
     )
 
 
@@ -248,7 +277,9 @@ def read_eos(eos_token_id: ArrayLike | None, vocab_size: int) -> frozenset[int]:
     return frozenset(read_sequence("eos_token_id", several, vocab_size, least=1))
 
 
-def _read_draft_models(draft_model: Any, kind: DraftKind, vocab_size: int) -> tuple[PlainRows, ...]:
+def _read_draft_models(
+    draft_model: Any, kind: DraftKind, target: Model, notices: Notices
+) -> tuple[RowModel, ...]:
     several = kind.one_model_each
     if not isinstance(draft_model, (list, tuple)):
         if several and isinstance(draft_model, Model):
@@ -264,13 +295,38 @@ def _read_draft_models(draft_model: Any, kind: DraftKind, vocab_size: int) -> tu
             f"draft_model is {shown([type(model).__name__ for model in draft_model])}; expected "
             f"{'at least one model' if several else f'one model for draft {kind.label!r}'}"
         )
-    for name, model in models.items():
-        if check_model(name, model).vocab_size != vocab_size:
+    for name, given in models.items():
+        models[name] = model = fit_vocabulary(check_model(name, given), target)
+        if model.vocab_size != target.vocab_size:
             raise InvalidDistributionError(
-                f"target_probs has {vocab_size} tokens but draft_probs of {name} has "
-                f"{model.vocab_size}; give a MappedModel, or append tokens that cannot occur"
+                f"target_probs has {target.vocab_size} tokens but draft_probs of {name} has "
+                f"{model.vocab_size}; give a MappedModel or both tokenizers, or append tokens "
+                "that cannot occur"
             )
-    return tuple(PlainRows(name, model) for name, model in models.items())
+    return tuple(draft_rows(name, model, PlainRows, notices) for name, model in models.items())
+
+
+def draft_rows(
+    name: str, model: Model, make: Callable[[str, Model], RowModel], notices: Notices
+) -> RowModel:
+    """Have a draft model asked about rows, over the target's tokens, and shown what it can read.
+
+    Parameters
+    ----------
+    name : str
+        What to call the model in an error.
+    model : Model
+    make : callable
+        Called with a name and a model, that inside of a `MappedModel`; gives its rows.
+    notices : Notices
+
+    Returns
+    -------
+    RowModel
+    """
+    if isinstance(model, MappedModel):
+        return MappedRows(model, draft_rows(name, model._model, make, notices))
+    return windowed(make(name, model), model, notices)
 
 
 def _check_batch_scheme(verifier: object, tree: TreeOption | None) -> None:

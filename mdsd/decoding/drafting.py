@@ -104,7 +104,8 @@ class Drafting:
         Parameters
         ----------
         draft_probs : sequence of ndarray of float64, shape (B, V)
-            After each of `prefixes`, by each of the draft models.
+            After each of `prefixes`, by each of the draft models. Where one gives 0 to all tokens
+            nothing is drafted.
         choices : Choices
         """
         if not self._inner:
@@ -114,7 +115,7 @@ class Drafting:
         # All of them before any token of the level is drawn.
         counts = self._counts.counts(draft_probs)
         for node, count, *rows in zip(self._inner, counts, *draft_probs, strict=True):
-            if count == 0:
+            if count == 0 or not all(row.any() for row in rows):
                 continue
             probs = np.array(rows) if self._kind.one_model_each else rows[0]
             self._laws[node] = draft = self._kind.make_at_most(probs, count)

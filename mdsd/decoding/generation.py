@@ -3,87 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Unpack
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._arguments import check_whole
-from mdsd._frozen import FrozenArrays, frozen
 from mdsd._random import RandomSource
-from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import RandomChoices
 from mdsd.decoding.decoder import make_decoder, read_prompt
 from mdsd.decoding.growth import TreeOption
 from mdsd.decoding.models import Model
+from mdsd.decoding.results import DecodeResult, StepCount, count_steps
 from mdsd.decoding.rows import Row
 from mdsd.decoding.sampling import LogitsProcessor
 from mdsd.decoding.steps import StepVerification
+from mdsd.decoding.windows import check_room
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
 from mdsd.verifiers import Verifier
-
-
-@dataclass(frozen=True)
-class DecodeSeconds:
-    """Where the time of a decoder went, in seconds.
-
-    Attributes
-    ----------
-    drafting : float
-        Calls of the draft model, and drawing the drafts.
-    target : float
-        Calls of the target model.
-    verification : float
-        Turning the target's logits into probabilities, and verifying.
-    """
-
-    drafting: float
-    target: float
-    verification: float
-
-    @property
-    def total(self) -> float:
-        """Sum of the three."""
-        return self.drafting + self.target + self.verification
-
-
-@dataclass(frozen=True, eq=False)
-class DecodeResult(FrozenArrays):
-    """Output of a decoder, and what it took.
-
-    Attributes
-    ----------
-    token_ids : ndarray of int64, shape (T,)
-        New tokens, without the prompt; an end token is the last.
-    tokens_per_target_call : float
-        T over `target_calls`.
-    acceptance_by_depth : ndarray of float64, shape (D,)
-        Entry d - 1: of the steps in which tokens were drafted down to depth d, the share that
-        emitted an accepted token of that depth (and so of all depths before it). D is the greatest
-        depth drafted. Tokens cut off behind an end token are not counted.
-    drafted_by_depth : ndarray of int64, shape (D,)
-        Steps that each of these shares is of; fewer at greater depths, as nothing is drafted beyond
-        the length allowed.
-    target_calls : int
-        Calls of the target model, one for each step.
-    draft_calls : int
-        Calls of the draft model, one for each level of each step; one more where a tree that grows
-        ended after it.
-    seconds : DecodeSeconds
-        Time spent drafting, in the target model, and verifying.
-    """
-
-    token_ids: IntArray
-    tokens_per_target_call: float
-    acceptance_by_depth: FloatArray
-    drafted_by_depth: IntArray
-    target_calls: int
-    draft_calls: int
-    seconds: DecodeSeconds
 
 
 def generate(
@@ -110,7 +49,8 @@ def generate(
     ----------
     target, draft_model : Model
         Objects with ``vocab_size`` and ``logits(prefixes)``, over the same token ids; see
-        `MappedModel` for a draft model over others. Independent drafts take a list of draft models:
+        `MappedModel` for a draft model over others, which is made where the sizes differ and both
+        have a ``tokenizer``, as `CausalLM` has. Independent drafts take a list of draft models:
         the k-th child of every node is drawn from the k-th model.
     prompt_ids : array_like of int, shape (P,)
         The tokens to continue; at least one.
@@ -140,7 +80,7 @@ def generate(
         the models; returns the logits to use.
     eos_token_id : int or list of int, optional
         Tokens that end the output.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
         Source of randomness. An integer seeds drafting and verifying differently; the same seed
         gives the same output.
     callback : callable, optional
@@ -156,7 +96,8 @@ def generate(
     Raises
     ------
     InvalidArgumentError
-        If an option is out of range, a name is not known, or a model lacks a member.
+        If an option is out of range, a name is not known, a model lacks a member, or prompt and
+        output would be longer than the ``context_length`` of a target that has one.
     InvalidTokenError
         If `prompt_ids` or `eos_token_id` are no token ids, or there is no prompt.
     InvalidDistributionError
@@ -173,7 +114,9 @@ def generate(
     following every branch. The one exception is `BiasedVerification`, which has to be asked for.
 
     Where a draft distribution needs more tokens than the draft model gives positive probability, as
-    at temperature 0, a node gets fewer children.
+    at temperature 0, a node gets fewer children, and none where all that the draft model proposes
+    is unknown to the target. A draft model with a ``context_length`` is shown the end of texts that
+    are longer. Of either there is one warning.
 
     Examples
     --------
@@ -207,39 +150,31 @@ def generate(
         raise InvalidArgumentError(
             f"callback is {type(callback).__name__}; expected a function of a list of token ids"
         )
+    check_room("max_new_tokens", len(prompt), wanted, decoder.context_length)
     row = Row(prompt, wanted, RandomChoices(rng))
 
-    drafted = np.zeros(min(decoder.shape.depth, wanted), dtype=np.int64)
-    accepted = np.zeros_like(drafted)
-    steps = draft_calls = 0
-    seconds = np.zeros(3)
+    steps: list[StepCount] = []
     ended = False
     while row.left and not ended:
-        clock = [perf_counter()]
-        drawn = decoder.draw([row])
-        clock.append(perf_counter())
-        (scored,) = decoder.score(drawn)
-        clock.append(perf_counter())
+        begin = perf_counter()
+        (drawn,) = decoder.draw([row])
+        drafted = perf_counter()
+        (scored,) = decoder.score([drawn])
+        seen = perf_counter()
         step = decoder.verify(scored, row.left, row.choices)
-        clock.append(perf_counter())
+        seconds = drafted - begin, seen - drafted, perf_counter() - seen
 
         row.append(step.token_ids)
         ended = step.ended
-        steps += 1
-        draft_calls += drawn[0].levels_asked * len(decoder.draft_models)
-        drafted[: scored.shape.depth] += 1
-        accepted[: step.accepted] += 1
-        seconds += np.diff(clock)
+        steps.append(
+            StepCount(
+                scored.shape.depth,
+                step.accepted,
+                len(step.token_ids),
+                drawn.levels_asked * len(decoder.draft_models),
+                seconds,
+            )
+        )
         if callback is not None:
             callback(list(step.token_ids))
-    emitted = row.prefix[len(prompt) :]
-    deepest = np.count_nonzero(drafted)  # a tree that grows may never come to its depth
-    return DecodeResult(
-        token_ids=frozen(np.array(emitted, dtype=np.int64)),
-        tokens_per_target_call=len(emitted) / steps,
-        acceptance_by_depth=frozen(accepted[:deepest] / drafted[:deepest]),
-        drafted_by_depth=frozen(drafted[:deepest]),
-        target_calls=steps,
-        draft_calls=draft_calls,
-        seconds=DecodeSeconds(*seconds.tolist()),
-    )
+    return count_steps(steps, row.prefix[len(prompt) :])

@@ -70,6 +70,7 @@ class GumbelVerification(StepVerification):
     """
 
     name = "gumbel"
+    source = 'Rowan et al., "List-Level Distribution Coupling"'
 
     def __init__(self, seed: int, num_drafts: int) -> None:
         self.seed = check_whole("seed", seed, 0, MOST_WHOLE)
@@ -79,13 +80,16 @@ class GumbelVerification(StepVerification):
     def __repr__(self) -> str:
         return f"GumbelVerification(seed={self.seed!r}, num_drafts={self.num_drafts!r})"
 
+    @property
+    def supported(self) -> str:  # noqa: D102
+        return f"drafts with replacement, at most num_drafts = {self.num_drafts}"
+
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
         for draft in laws:
             if not isinstance(draft, WithReplacement) or draft.num_drafts > self.num_drafts:
                 raise UnsupportedError(
                     f"verifier {self.name!r} does not support {draft.num_drafts} drafts of the "
-                    f"{draft.name} draft distribution at one node; it takes drafts with "
-                    f"replacement, at most num_drafts = {self.num_drafts}"
+                    f"{draft.name} draft distribution at one node; it takes {self.supported}"
                 )
 
     def draw(  # noqa: D102

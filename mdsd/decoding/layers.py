@@ -213,6 +213,8 @@ class LayerVerification(StepVerification):
     [0.333333333333, 1.0]
     """
 
+    source = "this library"
+
     def __init__(
         self,
         *,

@@ -55,6 +55,10 @@ class LevelVerification(StepVerification):
     def in_draft_order(self) -> bool:  # noqa: D102
         return self.verifier.in_draft_order
 
+    @property
+    def supported(self) -> str:  # noqa: D102
+        return self.verifier.supported
+
     def check(self, laws: Iterable[DraftDistribution]) -> None:  # noqa: D102
         for law in laws:
             self.verifier.num_uniforms(law)

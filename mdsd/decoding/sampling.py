@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._frozen import frozen
 from mdsd._probabilities import as_float_array
-from mdsd._typing import AnyArray, FloatArray, TensorLike
+from mdsd._typing import AnyArray, BoolArray, FloatArray, TensorLike
 from mdsd.decoding.drafted import Rows
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.filters import Filters
@@ -51,7 +51,14 @@ class Sampling:
                 "expected a function of a prefix and its logits"
             )
 
-    def probs(self, prefixes: Sequence[list[int]], logits: ArrayLike, name: str) -> FloatArray:
+    def probs(
+        self,
+        prefixes: Sequence[list[int]],
+        logits: ArrayLike,
+        name: str,
+        *,
+        may_be_empty: bool = False,
+    ) -> FloatArray:
         """Give the distributions that the tokens after some prefixes are drawn from.
 
         Parameters
@@ -60,6 +67,8 @@ class Sampling:
         logits : array_like, shape (B, V)
         name : str
             Model they come from, for errors.
+        may_be_empty : bool, default False
+            Have rows without a token left be 0, and not an error.
 
         Returns
         -------
@@ -73,7 +82,18 @@ class Sampling:
         rows, process = np.asarray(logits), self.logits_processor
         if process is not None:
             pairs = zip(map(list, prefixes), rows, strict=True)
-            rows = np.stack([_processed(process, prefix, row.copy()) for prefix, row in pairs])
+            rows = np.stack(
+                [
+                    row if may_be_empty and _is_empty(row) else _processed(process, prefix, row)
+                    for prefix, row in pairs
+                ]
+            )
+        if may_be_empty and (empty := _is_empty(rows)).any():
+            probs = np.zeros(rows.shape)
+            if not empty.all():
+                own = replace(self, logits_processor=None)
+                probs[~empty] = own.probs([], rows[~empty], name)
+            return probs
         try:
             return self.filters.of_logits(rows)
         except InvalidDistributionError as error:
@@ -81,12 +101,17 @@ class Sampling:
 
 
 def _processed(process: LogitsProcessor, prefix: list[int], row: AnyArray) -> AnyArray:
-    changed, _ = as_float_array(process(prefix, row), "logits_processor")
+    changed, _ = as_float_array(process(prefix, row.copy()), "logits_processor")
     if changed.shape != row.shape:
         raise InvalidDistributionError(
             f"logits_processor returned shape {changed.shape}; expected {row.shape}"
         )
     return changed
+
+
+def _is_empty(logits: AnyArray) -> BoolArray:
+    """Tell which rows, (..., V), have no token left."""
+    return np.asarray((logits == -np.inf).all(axis=-1))
 
 
 class FilteredRows:

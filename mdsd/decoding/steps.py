@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,7 +41,19 @@ class StepVerification(ABC):
 
     Called with a `DraftedTree` and the `Choices` to ask for every random decision, it returns a
     `StepOutcome`.
+
+    Attributes
+    ----------
+    source : str
+        Paper, for listings.
     """
+
+    source: ClassVar[str] = ""
+
+    @property
+    def supported(self) -> str:
+        """The draft distributions it supports, in words."""
+        return "every draft distribution"
 
     @property
     def in_draft_order(self) -> bool:

@@ -58,6 +58,12 @@ class TraversalVerification(StepVerification):
     StepOutcome(path=(2,), token_id=2)
     """
 
+    source = 'Weng et al., "Traversal Verification for Speculative Tree Decoding"'
+
+    @property
+    def supported(self) -> str:  # noqa: D102
+        return ", ".join(each.name for each in draft_types() if each.successive)
+
     @property
     def in_draft_order(self) -> bool:  # noqa: D102
         return True
@@ -66,10 +72,9 @@ class TraversalVerification(StepVerification):
         for law in laws:
             check_draft(law)
             if not law.successive:
-                names = ", ".join(each.name for each in draft_types() if each.successive)
                 raise UnsupportedError(
                     f"verifier 'traversal' does not support the {law.name} draft distribution "
-                    f"with num_drafts={law.num_drafts}; it supports {names}"
+                    f"with num_drafts={law.num_drafts}; it supports {self.supported}"
                 )
 
     def __call__(self, tree: DraftedTree, choices: Choices) -> StepOutcome:  # noqa: D102

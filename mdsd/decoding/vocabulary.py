@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,8 +14,12 @@ from mdsd._probabilities import as_float_array, check_probs
 from mdsd._tokens import read_token_ids, refuse_outside
 from mdsd._typing import AnyArray, FloatArray, IntArray
 from mdsd.decoding.models import Model, check_model, model_logits
-from mdsd.errors import InvalidDistributionError, InvalidTokenError
+from mdsd.decoding.rows import Prefixes, RowModel
+from mdsd.errors import InvalidDistributionError, InvalidTokenError, UnsupportedError
 from mdsd.filters import probs_from_logits
+
+UNKNOWN = -1
+"""In place of the target's id of a draft token that the target does not have."""
 
 
 def map_vocabulary(
@@ -56,19 +61,29 @@ def map_vocabulary(
     probs = check_probs(values, "draft_probs", ndim=max(1, values.ndim))
     size = check_whole("vocab_size", vocab_size, 1)
     ids = _check_map(target_token_ids, probs.shape[-1], size)
+    mapped = _mapped(probs, ids, size)
+    _refuse_empty(mapped)
+    return mapped
+
+
+def _mapped(probs: FloatArray, ids: IntArray, size: int) -> FloatArray:
+    """Do what `map_vocabulary` does; rows without mass on tokens of the target are 0."""
     known = ids >= 0
     # Transposed, tokens come first, so that those of one target id add up in one call.
     by_token = np.zeros((size, *probs.shape[:-1][::-1]))
     np.add.at(by_token, ids[known], probs[..., known].T)
     mapped = by_token.T
     masses = mapped.sum(axis=-1, keepdims=True)
-    empty = masses[..., 0] == 0.0
+    return np.ascontiguousarray(mapped / np.where(masses > 0.0, masses, 1.0))
+
+
+def _refuse_empty(mapped: FloatArray) -> None:
+    empty = ~mapped.any(axis=-1)
     if empty.any():
         row = np.argwhere(empty)[0] if empty.ndim else ()
         raise InvalidDistributionError(
             f"{row_name('draft_probs', row)} has no mass on tokens that the target has"
         )
-    return np.ascontiguousarray(mapped / masses)
 
 
 def _check_map(target_token_ids: ArrayLike, width: int, vocab_size: int) -> IntArray:
@@ -168,7 +183,9 @@ class MappedModel:
             If what the model returns is no (B, W) logits, or has no mass on tokens of the target.
         """
         read = [self._read(prefix) for prefix in prefixes]
-        return self._written(model_logits("model", self._model, read))
+        probs = self._written(model_logits("model", self._model, read))
+        _refuse_empty(probs)
+        return _logarithms(probs)
 
     def forget(self) -> None:
         """Have the model let go of what it has read, if it keeps anything."""
@@ -182,7 +199,102 @@ class MappedModel:
         return [token for token in found if token is not None]
 
     def _written(self, logits: AnyArray) -> FloatArray:
-        """Turn the model's logits, (B, W), into log-probabilities over the target's ids."""
-        mapped = map_vocabulary(probs_from_logits(logits), self._target_token_ids, self.vocab_size)
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(mapped))
+        """Turn the model's logits, (B, W), into probabilities over the target's ids."""
+        return _mapped(probs_from_logits(logits), self._target_token_ids, self.vocab_size)
+
+
+def over_vocabulary(model: Model, tokenizer: Any, target_tokenizer: Any, vocab_size: int) -> Model:
+    """Write a draft model over the target's token ids, unless it has them already.
+
+    Parameters
+    ----------
+    model : Model
+    tokenizer, target_tokenizer : PreTrainedTokenizer
+        Those of the draft model and of the target: they have ``get_vocab()``, and may have
+        ``unk_token_id``.
+    vocab_size : int
+        V of the target. Either model may have more logits, or fewer, than its tokenizer has tokens.
+
+    Returns
+    -------
+    Model
+        A `MappedModel` by the tokens that the ids stand for, or the model itself.
+
+    Raises
+    ------
+    UnsupportedError
+        If the tokenizers have no token in common.
+    """
+    theirs, known = tokenizer.get_vocab(), target_tokenizer.get_vocab()
+    if theirs == known and model.vocab_size == vocab_size:
+        return model
+    ids = np.full(model.vocab_size, UNKNOWN)
+    for token, number in theirs.items():
+        found = known.get(token, UNKNOWN)
+        if number < len(ids) and found < vocab_size:
+            ids[number] = found
+    if ids.max() < 0:
+        raise UnsupportedError("the draft model has no token in common with the target")
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    if unknown is not None and unknown >= len(ids):
+        unknown = None
+    return MappedModel(model, ids, vocab_size, unknown_token_id=unknown)
+
+
+def fit_vocabulary(model: Model, target: Model) -> Model:
+    """Write a draft model over the target's token ids, where these differ and it is known how.
+
+    Parameters
+    ----------
+    model, target : Model
+        Both with an attribute ``tokenizer``, which is looked at where the vocabularies differ in
+        size, and ``given_tokenizer``, None if the user gave none; or without them.
+
+    Returns
+    -------
+    Model
+        As `over_vocabulary` gives it; the model itself where nothing has to be done, or can be.
+    """
+    name = "given_tokenizer" if model.vocab_size == target.vocab_size else "tokenizer"
+    own, known = (getattr(each, name, None) for each in (model, target))
+    if own is None or known is None:
+        return model
+    return over_vocabulary(model, own, known, target.vocab_size)
+
+
+class MappedRows:
+    """The rows of a model over another vocabulary.
+
+    Where the model gives all its mass to tokens that the target does not have, its logits are minus
+    infinity: there is nothing to draft.
+
+    Parameters
+    ----------
+    mapped : MappedModel
+    rows : RowModel
+        Of the model inside.
+    """
+
+    def __init__(self, mapped: MappedModel, rows: RowModel) -> None:
+        self.name, self._mapped, self._rows = rows.name, mapped, rows
+
+    def logits(self, prefixes: Prefixes) -> list[Any]:  # noqa: D102
+        read = [[self._mapped._read(prefix) for prefix in asked] for asked in prefixes]
+        return [
+            _logarithms(self._mapped._written(on_host(own))) if len(own) else own
+            for own in self._rows.logits(read)
+        ]
+
+    def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:  # noqa: D102
+        self._rows.keep(rows, [self._mapped._read(prefix) for prefix in prefixes])
+
+
+def on_host(logits: Any) -> AnyArray:
+    """Copy logits to the host, in float32 if they are a tensor."""
+    found: AnyArray = logits.float().cpu().numpy() if hasattr(logits, "cpu") else logits
+    return found
+
+
+def _logarithms(probs: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(probs))

@@ -199,7 +199,7 @@ class DraftDistribution(Shown, ABC):
 
         Parameters
         ----------
-        rng : numpy.random.Generator, int or None
+        rng : numpy.random.Generator, torch.Generator, int or None
             Source of randomness; an integer seeds the drafting stream.
         size : int, optional
             Number of steps.

@@ -78,7 +78,7 @@ def read_rule(rule: Rule) -> EngineRule:
     if isinstance(rule, Verifier):
         return VerifierRule(rule)
     name, *values = rule.split(":") if isinstance(rule, str) else (rule,)
-    check_name("rule", name, _known())
+    check_name("rule", name, rule_names())
     kind = _RULES.get(name)
     names = () if kind is None else tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
     if len(values) > len(names):
@@ -95,7 +95,8 @@ def read_rule(rule: Rule) -> EngineRule:
         raise InvalidArgumentError(f"rule is {shown(rule)}; expected {needed}") from None
 
 
-def _known() -> tuple[str, ...]:
+def rule_names() -> tuple[str, ...]:
+    """List the names that labels begin with: rules, and the verifiers of a step."""
     return (*_RULES, *verifier_names())
 
 

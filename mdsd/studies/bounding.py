@@ -14,7 +14,7 @@ from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.frames import Rows
 from mdsd.studies.means import all_rows, bound_rows
 from mdsd.studies.study_rows import BoundRow
-from mdsd.studies.study_settings import bound_settings
+from mdsd.studies.study_settings import study_settings
 
 
 def bound(
@@ -68,8 +68,9 @@ def bound(
     check_progress(progress)
     check_filter_names(filters, CUT_COLUMNS)
     source = open_given("dataset", dataset)
-    settings = bound_settings(
+    settings = study_settings(
         source,
+        BoundRow,
         num_drafts=num_drafts,
         drafts=drafts,
         draft_models=draft_models,

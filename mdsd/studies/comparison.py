@@ -14,7 +14,7 @@ from mdsd.studies.cases import Progress, check_progress
 from mdsd.studies.frames import Rows
 from mdsd.studies.means import all_rows, compare_rows
 from mdsd.studies.study_rows import CompareRow
-from mdsd.studies.study_settings import compare_settings
+from mdsd.studies.study_settings import study_settings
 from mdsd.verifiers import Verifier
 
 
@@ -87,8 +87,9 @@ def compare(
     check_progress(progress)
     check_filter_names(filters, CUT_COLUMNS)
     source = open_given("dataset", dataset)
-    settings = compare_settings(
+    settings = study_settings(
         source,
+        CompareRow,
         num_drafts=num_drafts,
         drafts=drafts,
         draft_models=draft_models,

@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mdsd._arguments import check_whole
 from mdsd._extras import require
-from mdsd._files import destination, temporary_path
+from mdsd._files import check_folder_name, destination, os_reason, temporary_path
 from mdsd._version import __version__
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.study_rows import Row, columns, record
@@ -31,6 +32,14 @@ PICTURES = (".png", ".svg", ".pdf")
 _EXTRAS = {".parquet": "study", ".html": "report", **dict.fromkeys(PICTURES, "plot")}
 """The extras of mdsd that write files of other endings than text."""
 
+_PICTURE = f"a name that ends in {' or '.join(PICTURES)},"
+
+SCREEN_DPI, PAPER_DPI = 150, 300
+"""Dots per inch of pictures in a page, and of those that are written for papers."""
+
+_MOST_PIXELS = 60_000
+"""Along an edge: of more, none can be drawn."""
+
 
 def table(ending: str, rows: Rows, settings: Mapping[str, Any], **more: Any) -> bytes:
     """Write rows as the file of an ending of `TABLES`; settings stand in JSON only."""
@@ -39,8 +48,11 @@ def table(ending: str, rows: Rows, settings: Mapping[str, Any], **more: Any) -> 
     return to_parquet(rows) if ending == ".parquet" else to_csv(rows).encode()
 
 
-def picture(ending: str, figure: Figure) -> bytes:
-    """Render a figure as the file of an ending of `PICTURES`: always the same bytes."""
+def picture(ending: str, figure: Figure, dpi: int = SCREEN_DPI) -> bytes:
+    """Render a figure as the file of an ending of `PICTURES`: always the same bytes.
+
+    A figure too large for so many dots per inch gets fewer.
+    """
     import matplotlib as mpl
 
     undated: dict[str, dict[str, Any]] = {
@@ -49,7 +61,8 @@ def picture(ending: str, figure: Figure) -> bytes:
     }
     stream = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "mdsd"}):
-        figure.savefig(stream, format=ending[1:], metadata=undated.get(ending))
+        most = _MOST_PIXELS / max(figure.get_size_inches())
+        figure.savefig(stream, format=ending[1:], dpi=min(dpi, most), metadata=undated.get(ending))
     return stream.getvalue()
 
 
@@ -143,7 +156,52 @@ def check_writable(path: Path, endings: Iterable[str]) -> None:
         temporary.open("xb").close()
         temporary.unlink()
     except OSError as error:
-        raise InvalidArgumentError(f"{path}: cannot be written: {error.strerror}") from None
+        reason = os_reason(path, error)
+        raise InvalidArgumentError(f"{path}: cannot be written: {reason}") from None
+
+
+def check_dpi(dpi: int) -> int:
+    """Check the dots per inch of a picture.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is none of 10 to 2400.
+    """
+    return check_whole("dpi", dpi, 10, 2400)
+
+
+@contextmanager
+def picture_place(plot: Path | None, name: str | None) -> Iterator[Path | None]:
+    """Give the place of pictures: a name that ends as a picture's is a file, any other a folder.
+
+    Parameters
+    ----------
+    plot : path or None
+        None for no pictures.
+    name : str or None
+        Of the picture, in a folder; None for several pictures, which need a folder.
+
+    Yields
+    ------
+    path or None
+        Of the picture or, of several, their folder.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is the name of a file of another kind, or of one file for several pictures, or as
+        `check_writable` and `writable_folder`.
+    """
+    if plot is None:
+        yield None
+    elif name is not None and plot.suffix.lower() in PICTURES:
+        check_writable(plot, PICTURES)
+        yield plot
+    else:
+        check_folder_name("plot", plot, "a folder" if name is None else f"{_PICTURE} or a folder")
+        with writable_folder(plot, [name or "any.png"]):
+            yield plot / (name or "")
 
 
 @contextmanager
@@ -161,17 +219,21 @@ def writable_folder(path: Path | None, names: Iterable[str]) -> Iterator[None]:
     Raises
     ------
     InvalidArgumentError
-        If there is something else in its place, it cannot be made, or a file could not be written.
+        If there is something else in its place, it has the name of a file, it cannot be made, or a
+        file could not be written.
     """
     if path is None:
         yield
         return
+    check_folder_name("output", path)
     made = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
     try:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidArgumentError(f"{path}: cannot be a folder: {error.strerror}") from None
+            raise InvalidArgumentError(
+                f"{path}: cannot be a folder: {os_reason(path, error)}"
+            ) from None
         for name in names:
             check_writable(path / name, [Path(name).suffix])
         yield
@@ -202,7 +264,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
         for temporary, path in waiting.items():
             temporary.replace(destination(path))
     except OSError as error:
-        raise InvalidArgumentError(f"{path}: cannot be written: {error.strerror}") from None
+        raise InvalidArgumentError(f"{path}: cannot be written: {os_reason(path, error)}") from None
     finally:
         for temporary in waiting:
             with suppress(OSError):

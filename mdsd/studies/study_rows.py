@@ -265,6 +265,11 @@ class DecoderRow(Row):
         emitted an accepted one there.
     drafted_by_depth : tuple of int
         These steps.
+    accepted_lengths : tuple of int
+        Accepted tokens of each step.
+    synthetic_acceptance_rates : tuple of float
+        Entry d - 1: the share of all steps that emitted at least d accepted tokens, in the form in
+        which serving engines such as vLLM take it.
     tokens, target_calls, draft_calls, runs : int
     drafting_seconds, target_seconds, verification_seconds : float
     verification_share : float
@@ -280,6 +285,8 @@ class DecoderRow(Row):
     stderr: float | None
     acceptance_by_depth: tuple[float, ...]
     drafted_by_depth: tuple[int, ...]
+    accepted_lengths: tuple[int, ...]
+    synthetic_acceptance_rates: tuple[float, ...]
     tokens: int
     target_calls: int
     draft_calls: int

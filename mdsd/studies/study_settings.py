@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from inspect import signature
 from itertools import product
@@ -23,6 +23,7 @@ from mdsd.errors import InvalidArgumentError
 from mdsd.filters import CUT_COLUMNS, Filters
 from mdsd.studies.cases import Case
 from mdsd.studies.cells import Cell, grid_cells
+from mdsd.studies.study_rows import BoundRow, CompareRow, StudyRow
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
 MONTE_CARLO_PATHS = 1024
@@ -155,41 +156,26 @@ def search_tolerance(vocab_size: int) -> float:
     return SEARCH_TOLERANCE if vocab_size > _EXACT_TOKENS else 1e-9
 
 
-def bound_settings(source: Source, **options: Any) -> StudySettings:
-    """Check the options of a study of bounds; they are those of `mdsd.studies.bound`.
-
-    Parameters
-    ----------
-    source : Source
-    **options
-
-    Returns
-    -------
-    StudySettings
-
-    Raises
-    ------
-    InvalidArgumentError
-        If an option is out of range, a name is not known, or nothing is left to compute.
-    """
-    return _read_settings(source, {}, **_single_filter(source, options))
-
-
-def compare_settings(
+def study_settings(
     source: Source,
+    rows: type[BoundRow] | type[CompareRow] | type[StudyRow],
     *,
     verifiers: Iterable[str | Verifier] | None = None,
     against: str | None = None,
+    temperatures: Iterable[float] = (1.0,),
+    seed: int = 0,
     **options: Any,
 ) -> StudySettings:
-    """Check the options of a comparison; they are those of `mdsd.studies.compare`.
+    """Check the options of a study; they are those of the function that returns such rows.
 
     Parameters
     ----------
     source : Source
-    verifiers : iterable of str or Verifier, optional
-    against : str, optional
-    **options
+    rows : {BoundRow, CompareRow, StudyRow}
+        The first have no verifiers, and the last lists of filters, and drafts to which those of a
+        cell are compared.
+    verifiers, against, temperatures, seed, **options
+        As for `mdsd.studies.bound`, `compare` or `study`.
 
     Returns
     -------
@@ -199,55 +185,45 @@ def compare_settings(
     Raises
     ------
     InvalidArgumentError
-        As for `bound_settings`.
+        If an option is out of range, a name is not known, or nothing is left to compute.
     """
-    chosen, reference = _read_compared(verifiers, against)
-    found = _read_settings(source, chosen, **_single_filter(source, options))
-    return replace(found, against=reference)
-
-
-def grid_settings(
-    source: Source,
-    *,
-    verifiers: Iterable[str | Verifier] | None = None,
-    against: str | None = None,
-    **options: Any,
-) -> StudySettings:
-    """Check the options of a study; they are those of `mdsd.studies.study`.
-
-    Parameters
-    ----------
-    source : Source
-    verifiers : iterable of str or Verifier, optional
-    against : str, optional
-    **options
-
-    Returns
-    -------
-    StudySettings
-        With the drafts to which those of a cell are compared.
-
-    Raises
-    ------
-    InvalidArgumentError
-        As for `bound_settings`.
-    """
-    everything = Filters().columns
-    cuts = {name: listed(name, options.pop(name, (everything[name],))) for name in CUT_COLUMNS}
-    filters, described = filter_grid(options.pop("temperatures", (1.0,)), cuts)
-    yardsticks = tuple(kind for kind in default_kinds() if not kind.one_model_each)
-    chosen, reference = _read_compared(verifiers, against)
-    found = _read_settings(source, chosen, filters, described, yardsticks, **options)
-    return replace(found, against=reference)
-
-
-def _single_filter(source: Source, options: dict[str, Any]) -> dict[str, Any]:
-    """Turn the filter that all temperatures share into a grid."""
-    cuts = {name: [options.pop(name, getattr(Filters(), name))] for name in CUT_COLUMNS}
-    filters, described = filter_grid(options.pop("temperatures", (1.0,)), cuts)
-    shared = {name: described[name][0] for name in CUT_COLUMNS}
-    shared["search_tolerance"] = search_tolerance(source.read(0, 1).vocab_size)
-    return {**options, "filters": filters, "described": described | shared}
+    chosen: dict[str, str | Verifier] = {}
+    reference = None
+    if rows is not BoundRow:
+        chosen, reference = _read_compared(verifiers, against)
+    default = Filters().columns
+    cuts: dict[str, list[Any]] = {name: [default[name]] for name in CUT_COLUMNS}
+    for name in cuts.keys() & options.keys():
+        given = options.pop(name)
+        cuts[name] = listed(name, given) if rows is StudyRow else [given]
+    filters, described = filter_grid(temperatures, cuts)
+    yardsticks: tuple[DraftKind, ...] = ()
+    if rows is StudyRow:
+        yardsticks = tuple(kind for kind in default_kinds() if not kind.one_model_each)
+    else:
+        alone: dict[str, Any] = {name: described[name][0] for name in CUT_COLUMNS}
+        alone["search_tolerance"] = search_tolerance(source.read(0, 1).vocab_size)
+        described |= alone
+    check_whole("seed", seed, 0, math.inf)
+    asked = read_cases(source.draft_models, source.num_positions, filters, **options)
+    cases = [(case, _supporting(case, chosen)) for case in asked.cases]
+    if chosen:
+        cases = [(case, names) for case, names in cases if names]
+        if not cases:
+            raise InvalidArgumentError(
+                f"nothing to compute: none of the verifiers {', '.join(chosen)} supports "
+                f"{', '.join(map(str, asked.kinds))} with num_drafts "
+                f"{', '.join(map(str, asked.num_drafts))}"
+            )
+    cells = grid_cells(cases, yardsticks)
+    for cell in cells:
+        for column, times in Counter(cell.columns).items():
+            if times > 1:  # each has a name of its own, in memory and in files
+                raise InvalidArgumentError(
+                    f"verifiers holds one whose column {column!r} has the name of another; set "
+                    "another `name` on it"
+                )
+    return StudySettings(asked, described, chosen, int(seed), cells, reference)
 
 
 def filter_grid(
@@ -291,38 +267,6 @@ def filter_grid(
     return list(found), {"temperatures": described.pop("temperature"), **described}
 
 
-def _read_settings(
-    source: Source,
-    verifiers: Mapping[str, str | Verifier],
-    filters: Sequence[tuple[Filters, ...]],
-    described: Mapping[str, Any],
-    yardsticks: Sequence[DraftKind] = (),
-    *,
-    seed: int = 0,
-    **options: Any,
-) -> StudySettings:
-    check_whole("seed", seed, 0, math.inf)
-    asked = read_cases(source.draft_models, source.num_positions, filters, **options)
-    cases = [(case, _supporting(case, verifiers)) for case in asked.cases]
-    if verifiers:
-        cases = [(case, names) for case, names in cases if names]
-        if not cases:
-            raise InvalidArgumentError(
-                f"nothing to compute: none of the verifiers {', '.join(verifiers)} supports "
-                f"{', '.join(map(str, asked.kinds))} with num_drafts "
-                f"{', '.join(map(str, asked.num_drafts))}"
-            )
-    cells = grid_cells(cases, yardsticks)
-    for cell in cells:
-        for column, times in Counter(cell.columns).items():
-            if times > 1:  # each has a name of its own, in memory and in files
-                raise InvalidArgumentError(
-                    f"verifiers holds one whose column {column!r} has the name of another; set "
-                    "another `name` on it"
-                )
-    return StudySettings(asked, described, verifiers, int(seed), cells)
-
-
 def read_cases(
     models: Sequence[str],
     available: int,
@@ -352,7 +296,7 @@ def read_cases(
     Raises
     ------
     InvalidArgumentError
-        As for `bound_settings`.
+        As for `study_settings`.
     """
     given = listed("num_drafts", num_drafts)
     counts = _distinct("num_drafts", [check_num_drafts(n) for n in given])

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from textwrap import fill
 from typing import Any, Protocol, TypeVar
 
-from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
+from mdsd.studies.fitting import NO_BREAK, FittedTable, Paragraph
 from mdsd.studies.study_rows import BoundRow, CompareRow, Missing, StudyRow
-from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
 AnyRow = TypeVar("AnyRow", CompareRow, BoundRow, StudyRow)
 
@@ -26,39 +22,7 @@ Columns = Mapping[str, Callable[[Any], str | Text]]
 """What writes the cells of a row, by the heads of the columns."""
 
 _NOT_YET = Text("not yet", style="dim")
-_NO_BREAK = "\N{NO-BREAK SPACE}"
 _IMPOSSIBLE = Text(NONE, style="dim")
-
-
-class Paragraph:
-    """Text that is wrapped at blanks only, and there not at `_NO_BREAK`, printed as a blank too.
-
-    A name wider than the terminal stays whole.
-    """
-
-    def __init__(self, text: str, style: str) -> None:
-        self._text = text
-        self._style = style
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = fill(self._text, options.max_width, break_long_words=False, break_on_hyphens=False)
-        yield Text(
-            lines.replace(_NO_BREAK, " "), style=self._style, no_wrap=True, overflow="ignore"
-        )
-
-
-def print_report(report: RenderableType) -> None:
-    """Print a report on standard output, as wide as the terminal but at least 80 columns.
-
-    In a narrower terminal lines wrap: rich would cut the numbers off instead. Blanks at the end of
-    a line, which rich fills tables up with, are left out.
-    """
-    console = Console(highlight=False)
-    console.width = max(console.width, 80)
-    with console.capture() as capture:
-        console.print(report, crop=False)
-    lines = [line.rstrip() for line in capture.get().splitlines()]
-    sys.stdout.write("\n".join([*lines, ""]))
 
 
 def compare_report(
@@ -75,9 +39,7 @@ def compare_report(
         The verifier the differences to which are shown.
     """
     columns: Columns = {
-        "draft distribution": lambda row: row.draft,
-        "n": lambda row: str(row.num_drafts),
-        "bound": lambda row: as_mean(row.positions, row.bound, row.bound_stderr),
+        "bound": _bound,
         "verifier": lambda row: row.verifier,
         "acceptance": lambda row: as_mean(row.positions, row.acceptance, row.stderr),
         "share": lambda row: "" if row.share_of_bound is None else f"{row.share_of_bound:.1%}",
@@ -91,8 +53,7 @@ def compare_report(
             **difference_column(against),
         }
         legend = f"Means over {{}} ± standard error; {difference_legend(rows, against)}"
-    tables = sectioned(headed_groups(rows), columns, shared=3)
-    return Group(*tables, *notes(rows, positions, legend))
+    return averaged_report(rows, positions, columns, 3, legend)
 
 
 def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
@@ -104,41 +65,42 @@ def bound_report(rows: Sequence[BoundRow], positions: int) -> RenderableType:
     positions : int
         Positions of the study; rows averaged over fewer are listed below the tables.
     """
-    columns: Columns = {
+    quantiles = {name: partial(_quantile, name) for name in ("q10", "q50", "q90")}
+    legend = "Means over {} ± standard error; quantiles over positions."
+    return averaged_report(rows, positions, {"bound": _bound, **quantiles}, 1, legend)
+
+
+def averaged_report(
+    rows: Sequence[AnyRow], positions: int, columns: Columns, shared: int, legend: str
+) -> RenderableType:
+    """Lay out means over positions: one table for each draft model and filter, and notes.
+
+    Parameters
+    ----------
+    rows : sequence of CompareRow, BoundRow or StudyRow
+    positions : int
+        Positions of the study; rows averaged over fewer are listed below the tables.
+    columns : mapping of str to callable
+        What follows the columns that all of these tables begin with.
+    shared : int
+        As for `sectioned`.
+    legend : str
+        What the numbers are.
+    """
+    drafted: Columns = {
         "draft distribution": lambda row: row.draft,
         "n": lambda row: str(row.num_drafts),
-        "bound": lambda row: as_mean(row.positions, row.bound, row.bound_stderr),
-        **{name: partial(_quantile, name) for name in ("q10", "q50", "q90")},
     }
-    legend = "Means over {} ± standard error; quantiles over positions."
-    tables = sectioned(headed_groups(rows), columns, shared=1)
+    tables = sectioned(headed_groups(rows), {**drafted, **columns}, shared)
     return Group(*tables, *notes(rows, positions, legend))
+
+
+def _bound(row: CompareRow | BoundRow) -> Text:
+    return as_mean(row.positions, row.bound, row.bound_stderr)
 
 
 def _quantile(name: str, row: BoundRow) -> str:
     return "" if getattr(row, name) is None else as_probability(getattr(row, name))
-
-
-def verifiers_report() -> RenderableType:
-    """Lay out the registered verifiers: name, draft distributions, what they do, source."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("verifier", no_wrap=True, style="bold")
-    table.add_column("draft distributions", max_width=24)
-    table.add_column("what it does")
-    for name in verifier_names():
-        verifier = get_verifier(name)
-        what = Text(_summary(verifier))
-        if verifier.source:
-            what.append(f"\n{verifier.source}", style="dim")
-        table.add_row(Text(name), Text(verifier.supported), what)
-        table.add_section()
-    return table
-
-
-def _summary(verifier: Verifier) -> str:
-    """First sentence of a verifier's docstring."""
-    text = (type(verifier).__doc__ or "").replace("``", "").strip()
-    return " ".join(text.split("\n\n")[0].split())
 
 
 def titled_groups(rows: Sequence[AnyRow]) -> list[tuple[str, list[AnyRow]]]:
@@ -199,37 +161,11 @@ def sectioned(
     """
     parts: list[RenderableType] = []
     for heading, group in groups:
-        table = plain_table(*columns)
-        cells = ([write(row) for write in columns.values()] for row in group)
-        for first, section in groupby(cells, key=lambda line: line[:shared]):
-            for index, line in enumerate(section):
-                table.add_row(*([""] * shared if index else first), *line[shared:])
-            table.add_section()
+        table = FittedTable(*columns, shared=shared)
+        for row in group:
+            table.add(*(write(row) for write in columns.values()))
         parts += [heading, table, ""]
     return parts
-
-
-def plain_table(*names: str) -> Table:
-    """Make a table with these columns: words to the left, all else to the right, nothing folded."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in names:
-        words = name in (
-            "draft distribution",
-            "verifier",
-            "tree",
-            "quantity",
-            "setting",
-            "rule",
-            "lossless",
-        )
-        table.add_column(
-            name,
-            justify="left" if words else "right",
-            no_wrap=True,
-            overflow="ellipsis",
-            max_width=19 if words else None,
-        )
-    return table
 
 
 def counted(count: int, noun: str) -> str:
@@ -316,7 +252,7 @@ def notes(rows: Sequence[AnyRow], positions: int, legend: str) -> list[Renderabl
     notes = [legend.format(counted(positions, "position"))]
     for title, group in titled_groups(rows):
         short = {
-            f"{row.draft} n={row.num_drafts}: {row.positions:,}".replace(" ", _NO_BREAK): None
+            f"{row.draft} n={row.num_drafts}: {row.positions:,}".replace(" ", NO_BREAK): None
             for row in group
             if row.positions < positions
         }

@@ -107,7 +107,7 @@ def random_probs(rng: RandomSource, vocab_size: int, kind: str | None = None) ->
 
     Parameters
     ----------
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
     vocab_size : int
         V >= 1.
     kind : str, optional
@@ -152,7 +152,7 @@ def drafts_of(
     draft_probs : sequence of ndarray
         At least `num_drafts` draft vectors; all but drafts with a model each use the first.
     num_drafts : int
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
         Draws the explicit draft.
 
     Returns

@@ -19,6 +19,7 @@ from mdsd.decoding.decoder import Decoder, Step, make_decoder, read_prompt
 from mdsd.decoding.drafting import Drafting
 from mdsd.decoding.enumeration import branches
 from mdsd.decoding.rows import Row
+from mdsd.decoding.windows import check_room
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import Filters
 
@@ -77,7 +78,9 @@ def sequence_law(
     """
     decoder = _decoder("sequence_law", target, draft_model, options)
     prefix = tuple(read_prompt(prompt_ids, target.vocab_size))
-    return _law_after(decoder, prefix, check_whole("length", length, 1), {}, {})
+    wanted = check_whole("length", length, 1)
+    check_room("length", len(prefix), wanted, decoder.context_length)
+    return _law_after(decoder, prefix, wanted, {}, {})
 
 
 def accepted_law(

@@ -156,7 +156,7 @@ class Plan(Shown, FrozenArrays, ABC):
         ----------
         draft_token_ids : array_like of int, shape (n,)
             Tokens drawn from the plan's draft distribution, in draft order.
-        rng : numpy.random.Generator, int or None
+        rng : numpy.random.Generator, torch.Generator, int or None
             Source of randomness; an integer seeds the verifying stream.
         uniforms : array_like, shape (num_uniforms,), optional
             Numbers in [0, 1) to use instead: entry k feeds the k-th random decision.
@@ -187,7 +187,7 @@ class Plan(Shown, FrozenArrays, ABC):
         ----------
         draft_token_ids : array_like of int, shape (B, n)
             One row of drafts for each step.
-        rng : numpy.random.Generator, int or None
+        rng : numpy.random.Generator, torch.Generator, int or None
             Source of randomness; an integer seeds the verifying stream.
         uniforms : array_like, shape (B, num_uniforms), optional
             Numbers in [0, 1) to use instead.

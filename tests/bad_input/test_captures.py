@@ -66,9 +66,9 @@ def capture_rows() -> Iterator[list[Row]]:
     yield rows(f"{call}.write_shard", "positions", write_positions, InvalidArgumentError, positions)
     yield rows(f"{call}.extend_shard", "positions", extend_by, InvalidArgumentError, positions)
     missing: Values = {
-        "missing": ("no/such", "no/such", "No such file"),
+        "missing": ("no/such", "no/such", "there is no folder no"),
         "folder": (".", "capture.json"),
-        "lines": ("a\nb/c", "No such file"),
+        "lines": ("a\nb/c", "there is no folder 'a\\nb'"),
     }
     yield rows(
         "datasets.read_capture",
@@ -83,7 +83,7 @@ def capture_rows() -> Iterator[list[Row]]:
         **missing,
         "null_byte": ("a/\0b", "null"),
         "name": ("smolm2", "data set", "'smollm2'"),
-        "npz": ("no/such.npz", "No such file"),
+        "npz": ("no/such.npz", "there is no folder no"),
         "arrays": ({"target_probs": [P]}, "dict", "Dataset"),
     }
     call, source = "datasets.open_source", mdsd.datasets.open_source("smollm2")

@@ -26,7 +26,7 @@ def data_rows() -> Iterator[list[Row]]:
         "number": (3, "3"),
         "bytes": (b"mine.npz", "bytes"),
         "list": (["mine.npz"], "mine.npz"),
-        "missing": ("no/such.npz", "no/such.npz", "No such file"),
+        "missing": ("no/such.npz", "no/such.npz", "there is no folder no"),
         "folder": (".", ".", "Is a directory"),
         "null_byte": ("a\0b.npz", "null"),
         "lines": ("a\nb.npz", "No such file"),

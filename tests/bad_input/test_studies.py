@@ -151,7 +151,11 @@ def study_rows() -> Iterator[list[Row]]:
             {"none": (None, "None"), "number": (5, "5"), "unknown": ("smolm", "smollm2")},
             "data",
         ),
-        ("output", {"number": (5, "5"), "bytes": (b"study", "bytes")}, "output"),
+        (
+            "output",
+            {"number": (5, "5"), "bytes": (b"study", "bytes"), "file": ("no.csv", "no.csv")},
+            "output",
+        ),
         ("workers", written(0, -1, 1.5, True, "2"), "workers"),
         ("scheduler", {"number": (5, "5"), "bytes": (b"tcp://a:1", "b'tcp")}, "scheduler"),
     ]

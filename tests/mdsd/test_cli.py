@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import os
 import re
@@ -19,10 +20,13 @@ from click.testing import Result
 
 import mdsd
 from mdsd.cli._delivery import progress_bar
+from mdsd.decoding.verification import PATH_VERIFICATIONS
+from mdsd.drafts.registry import draft_names
 from mdsd.filters import FILTER_COLUMNS
 
 from .. import commands
 from ..commands import PACKAGES, assert_refused
+from ..own_kinds import HubPairDraft
 from ..verifiers import NAMES
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -287,7 +291,7 @@ def test_pictures_of_other_kinds_are_the_same_twice(small, command, ending, star
     assert one.startswith(start)
     assert one == two
     if ending == ".svg":  # its words are paths, each under a comment
-        assert b"<!-- data.npz, seed 5 -->" in one
+        assert b"<!-- data.npz, 2 positions, seed 5 -->" in one
 
 
 def test_json_file_is_what_is_printed(small):
@@ -352,21 +356,51 @@ def test_options_given_twice_add_up(small):
 # --- the table -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize(
-    "command",
-    [
-        "compare --positions 2",
-        "compare --positions 2 --temperature 0 --draft-model ngram",
-        "bound --positions 2 --temperature 1,0.5",
-        "verifiers",
-    ],
-)
-def test_tables_fit_the_terminal(monkeypatch, command, columns):
+TABLES = [
+    "compare --positions 2",
+    "compare --positions 2 --temperature 0 --draft-model ngram",
+    "bound --positions 2 --temperature 1,0.5",
+    "study data.npz --num-drafts 2 --workers 1",
+    "interval log.jsonl --num-drafts 2",
+    "simulate --runs 10 --horizon 3",
+    "plan-tree --acceptance 0.6,0.2,0.1",
+    "plan-tree --acceptance 0.95 --budget 30",
+    "decode --max-new-tokens 4",
+    "decode --compare --max-new-tokens 2 --seeds 1 --verifier optimal --draft greedy",
+    "verifiers",
+]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+@pytest.mark.parametrize("command", TABLES)
+def test_tables_fit_the_terminal(small, monkeypatch, command, columns):
+    entry = {"target": {" a": -0.6, "b": -1.5}, "draft": {" a": -0.4, "b": -2.5}}
+    Path("log.jsonl").write_text(f"{json.dumps(entry)}\n{json.dumps(entry)}\n")
     monkeypatch.setenv("COLUMNS", str(columns))
-    lines = call(f"mdsd {command}").stdout.splitlines()
+    lines = commands.printed(call(f"mdsd {command}")).splitlines()
     assert len(lines) > 5
     assert max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+@pytest.mark.parametrize("command", ["compare", "bound", "study --workers 1"])
+def test_narrow_tables_say_what_wide_ones_do(small, monkeypatch, command, columns):
+    def words() -> list[str]:
+        return re.findall(r"\d\.\d{2,}|\d+\.\d%", call(f"mdsd {line}").stdout)
+
+    line = command.replace(" ", " data.npz ", 1) if " " in command else f"{command} data.npz"
+    wide = words()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert words() == wide
+    assert len(wide) > 20
+
+
+def test_output_in_a_pipe_has_80_columns_whatever_the_terminal(small, monkeypatch):
+    wide = call("mdsd compare data.npz").stdout
+    monkeypatch.delenv("COLUMNS")
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((200, 50)))
+    assert call("mdsd compare data.npz").stdout == wide
+    assert max(map(len, call("mdsd verifiers").stdout.splitlines())) == 80
 
 
 def test_no_number_is_cut_off():
@@ -405,9 +439,48 @@ def test_markup_in_a_name_is_shown_as_it_is():
     assert "data.npz, [red]x, temperature 1, seed 0" in call("mdsd bound data.npz").stdout
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_verifiers_are_listed(name):
-    assert re.search(rf"^ ?{name} ", call("mdsd verifiers").stdout, re.MULTILINE)
+LISTED = [*NAMES, "block", "layers", "traversal", *draft_names(), "hybrid:num_top"]
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_verifiers_and_drafts_are_listed(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = call("mdsd verifiers").stdout.splitlines()
+    first = {line.split()[0] for line in lines if line}
+    assert set(LISTED) - {"hybrid"} <= first
+
+
+def test_lists_as_json_say_what_each_takes():
+    report = json.loads(commands.printed(call("mdsd verifiers --json")))
+    assert list(report) == ["version", "verifiers", "drafts"]
+    verifiers = {each["name"]: each for each in report["verifiers"]}
+    assert list(verifiers) == [*mdsd.verifier_names(), *PATH_VERIFICATIONS]
+    assert {name for name, each in verifiers.items() if each["verifies"] == "paths"} == {
+        "block",
+        "layers",
+        "traversal",
+    }
+    assert verifiers["traversal"]["drafts"] == verifiers["rrs"]["drafts"]
+    assert verifiers["layers"]["drafts"] == "every draft distribution"
+    assert all(each["what"].endswith(".") for each in [*verifiers.values(), *report["drafts"]])
+    drafts = {each["name"]: each["options"] for each in report["drafts"]}
+    assert list(drafts) == list(draft_names())
+    assert drafts["hybrid"] == ["num_top"]
+
+
+def test_verifiers_and_drafts_of_other_packages_are_listed(monkeypatch):
+    class OursVerifier(mdsd.NaiveVerifier):
+        """Accept as naive does."""
+
+    for module, own in (("verifiers", OursVerifier), ("drafts", HubPairDraft)):
+        path = f"mdsd.{module}.registry._registry"
+        known = importlib.import_module(f"mdsd.{module}.registry")._registry()
+        monkeypatch.setattr(path, lambda found={**known, "ours": own}: found)
+    report = json.loads(commands.printed(call("mdsd verifiers --json")))
+    for kind, name in (("verifiers", "ours"), ("drafts", "hub_pair")):
+        (found,) = (each for each in report[kind] if each["name"] == name)
+        assert found["package"] == "tests"
+    assert "(tests)" in call("mdsd verifiers").stdout
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -434,10 +507,13 @@ def test_verifiers_are_listed(name):
         ("compare .", ["is a directory without capture.json"]),
         (f"compare {'x' * 300}", ["data set is"]),
         ("compare --output out.txt", ["out.txt", ".csv or .json or .parquet"]),
-        ("compare --output gone/out.csv", ["gone/out.csv", "No such file"]),
+        (
+            "compare --output gone/out.csv",
+            ["gone/out.csv: cannot be written: there is no folder gone"],
+        ),
         (f"compare --output {'x' * 300}.csv", ["cannot be written"]),
         ("bound --plot out.gif", ["out.gif", ".png or .svg or .pdf"]),
-        ("bound --plot gone/out.png", ["gone/out.png", "No such file"]),
+        ("bound --plot gone/out.png", ["gone/out.png: cannot be written: there is no folder gone"]),
         ("bound --verifier rrs", ["--verifier"]),
         ("bound --bogus", ["--bogus"]),
         ("compar", ["compar"]),
@@ -448,6 +524,81 @@ def test_verifiers_are_listed(name):
 def test_bad_options_are_one_line(folder, arguments, words):
     assert_refused(call(f"mdsd {arguments}"), *words)
     assert list(folder.iterdir()) == []
+
+
+ONE_PICTURE = {
+    "compare": "compare data.npz --num-drafts 2 --draft greedy",
+    "bound": "bound data.npz --num-drafts 2 --draft greedy",
+    "plan_tree": "plan-tree --acceptance 0.5 --budget 2",
+}
+STUDY = "study data.npz --num-drafts 2 --draft greedy --workers 1"
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("command", ONE_PICTURE)
+def test_plot_is_a_file_if_it_ends_as_one_and_else_a_folder(small, folder, command):
+    for plot in ("new/pictures", "mine.v2", "here.svg"):
+        commands.printed(call(f"mdsd {ONE_PICTURE[command]} --plot {plot} --dpi 20"))
+    assert names_in(folder / "new/pictures") == names_in(folder / "mine.v2") == [f"{command}.png"]
+    assert (folder / "here.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_a_study_draws_into_a_folder(small, folder):
+    commands.printed(call(f"mdsd {STUDY} --plot mine.v2 --dpi 20"))
+    assert names_in(folder / "mine.v2")[-1] == "loss_parts.png"
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "words"),
+    [
+        *((c, "--plot x.gif", ["plot is x.gif", ".png", "or a folder"]) for c in ONE_PICTURE),
+        *((c, "--plot x.csv", ["plot is x.csv"]) for c in ONE_PICTURE),
+        *((c, "--plot gone/a/x.png", ["there is no folder gone"]) for c in ONE_PICTURE),
+        *((c, "--plot data.npz/x", ["cannot be a folder"]) for c in ONE_PICTURE),
+        *((c, "--plot x.png --dpi 9", ["dpi is 9"]) for c in [*ONE_PICTURE, "study", "simulate"]),
+        *(("study", f"--plot x{end}", [f"plot is x{end}"]) for end in (".png", ".pdf", ".jpeg")),
+        *(("study", f"--output x{end}", [f"output is x{end}"]) for end in (".csv", ".parquet")),
+        *(("simulate", f"--output x{end}", [f"output is x{end}"]) for end in (".png", ".JSON")),
+        *((c, "--output gone/x.json", ["gone/x.json", "no folder gone"]) for c in ONE_PICTURE),
+        ("decode", "--output gone/x.csv", ["no folder gone"]),
+        ("report data.npz", "--output gone/b/x.html", ["there is no folder gone"]),
+        ("interval data.npz", "--output gone/x.csv", ["there is no folder gone"]),
+        ("bound data.npz", "--output data.npz/x.csv", ["data.npz is no folder"]),
+        ("study", "--output x.csv/new", ["output is x.csv/new, x.csv has the name of a file"]),
+        ("bound gone/x.npz", "", ["gone/x.npz: there is no folder gone"]),
+        ("interval gone/x.jsonl", "", ["gone/x.jsonl: there is no folder gone"]),
+        ("report gone/study", "", ["gone/study", "there is no folder gone"]),
+        ("plan-tree", "--acceptance gone/x.csv", ["gone/x.csv", "there is no folder gone"]),
+        ("capture new", "--prompts gone/x.txt", ["gone/x.txt", "there is no folder gone"]),
+    ],
+)
+def test_names_that_cannot_be_meant_are_refused_before_any_work(
+    small, folder, command, option, words
+):
+    whole = ONE_PICTURE.get(command, STUDY if command == "study" else command)
+    if command == "simulate" and "--plot" in option:
+        option = option.replace("--plot x.png", "--output x")
+    assert_refused(call(f"mdsd {whole} {option}"), *words)
+    assert names_in(folder) == ["data.npz"]
+
+
+@pytest.mark.parametrize("command", [*ONE_PICTURE, "study", "simulate"])
+def test_dots_per_inch_are_those_asked_for(small, folder, command):
+    from PIL import Image
+
+    whole = ONE_PICTURE.get(command, STUDY if command == "study" else command)
+    where = "--output new --runs 10 --horizon 2" if command == "simulate" else "--plot new"
+    dpi = 300 if command == "plan_tree" else 40
+    asked = "" if dpi == 300 else f"--dpi {dpi}"  # what papers want is the default
+    commands.printed(call(f"mdsd {whole} {where} {asked}"))
+    paths = list((folder / "new").glob("*.png"))
+    assert paths
+    for path in paths:
+        with Image.open(path) as image:
+            assert image.info["dpi"] == pytest.approx((dpi, dpi), abs=0.1)
 
 
 @pytest.mark.parametrize("option", ["--output out.csv --plot gone/out.png", "--output out.csv/"])

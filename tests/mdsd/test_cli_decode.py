@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 
@@ -31,6 +32,8 @@ KEYS = [
     "stderr",
     "acceptance_by_depth",
     "drafted_by_depth",
+    "accepted_lengths",
+    "synthetic_acceptance_rates",
     "tokens",
     "target_calls",
     "draft_calls",
@@ -107,6 +110,11 @@ def test_text_is_that_of_generate():
     assert row["tokens_per_target_call"] == result.tokens_per_target_call
     assert row["acceptance_by_depth"] == pytest.approx(result.acceptance_by_depth, abs=1e-12)
     assert row["drafted_by_depth"] == result.drafted_by_depth.tolist()
+    assert row["accepted_lengths"] == result.accepted_lengths.tolist()
+    rates = row["synthetic_acceptance_rates"]
+    assert rates == result.synthetic_acceptance_rates.tolist()
+    assert rates == sorted(rates, reverse=True)
+    assert sum(rates) == pytest.approx(np.mean(row["accepted_lengths"]), abs=1e-12)
 
 
 def test_table_shows_acceptance_by_depth():
@@ -314,7 +322,7 @@ def test_comparison_says_which_verifier_does_not_apply():
         ("--draft-model nothere", ["target is missing"]),
         ("--target nothere --draft-model .", ["'nothere'", "no folder"]),
         ("--output out.txt", ["out.txt", ".csv or .json"]),
-        ("--output gone/out.csv", ["gone/out.csv", "No such file"]),
+        ("--output gone/out.csv", ["gone/out.csv", "there is no folder gone"]),
         ("--plot out.png", ["--plot"]),
         ("data.npz", ["data.npz"]),
     ],

@@ -156,7 +156,7 @@ def test_a_bar_shows_on_a_terminal_and_on_standard_error_only():
         ("log.jsonl --positions 0", ["positions is 0"]),
         ("log.jsonl --temperature 1", ["--temperature"]),
         ("log.jsonl --output rows.txt", ["rows.txt", ".csv or .json"]),
-        ("log.jsonl --output gone/rows.csv", ["gone/rows.csv", "No such file"]),
+        ("log.jsonl --output gone/rows.csv", ["gone/rows.csv", "there is no folder gone"]),
     ],
 )
 def test_bad_options_are_one_line(folder, monkeypatch, arguments, words):

@@ -161,7 +161,9 @@ def test_text_shows_tree_levels_and_tokens():
 
 def test_a_deep_tree_is_not_cut_off():
     lines = call("--acceptance 1 --budget 40").stdout.splitlines()
-    assert lines[41] == f"     1.0000  {'   ' * 39}└─ 0"
+    assert lines[41] == f"     1.0000  {' ' * 39}└0"
+    lines = call("--acceptance 1 --budget 100").stdout.splitlines()
+    assert lines[101] == f"     1.0000  …{' ' * 64}└0"
 
 
 def test_a_tree_of_nothing():

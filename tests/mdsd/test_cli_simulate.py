@@ -16,7 +16,7 @@ from ..commands import assert_refused
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-SMALL = "--vocab-size 3 --horizon 4 --batch-sizes 2 --epsilons 0,0.1 --runs 100"
+SMALL = "--vocab-size 3 --horizon 4 --batch-sizes 2 --epsilons 0,0.1 --runs 100 --dpi 40"
 FILES = [
     "batch_improvement.csv",
     "batch_improvement.png",

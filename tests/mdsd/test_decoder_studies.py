@@ -215,12 +215,14 @@ def test_standard_error_covers_the_truth():
     assert too_small > 42
 
 
-def result(tokens: int, calls: int, drafted: list[int], accepted: list[int]) -> DecodeResult:
+def result(tokens: int, calls: int, drafted: list[int], lengths: list[int]) -> DecodeResult:
+    accepted = [sum(length >= d for length in lengths) for d in range(1, len(drafted) + 1)]
     return DecodeResult(
         token_ids=np.zeros(tokens, dtype=np.int64),
         tokens_per_target_call=tokens / calls,
         acceptance_by_depth=np.array(accepted) / np.array(drafted),
         drafted_by_depth=np.array(drafted),
+        accepted_lengths=np.array(lengths),
         target_calls=calls,
         draft_calls=2 * calls,
         seconds=DecodeSeconds(1.0, 2.0, 1.0),
@@ -229,11 +231,13 @@ def result(tokens: int, calls: int, drafted: list[int], accepted: list[int]) -> 
 
 def test_runs_are_pooled():
     case = DecoderCase("rrs", "with_replacement", (2, 1))
-    row = decoder_row(case, [result(6, 3, [3, 2], [2, 1]), result(2, 1, [1], [1])])
+    row = decoder_row(case, [result(6, 3, [3, 2], [2, 0, 1]), result(2, 1, [1], [1])])
     assert (row.tokens, row.target_calls, row.draft_calls, row.runs) == (8, 4, 8, 2)
     assert row.tokens_per_target_call == 2.0
     assert row.drafted_by_depth == (4, 2)
     assert row.acceptance_by_depth == (0.75, 0.5)
+    assert row.accepted_lengths == (2, 0, 1, 1)
+    assert row.synthetic_acceptance_rates == (0.75, 0.25)
     assert row.verification_share == 0.25
     assert (row.drafting_seconds, row.target_seconds, row.verification_seconds) == (2.0, 4.0, 2.0)
     assert (row.tree, row.num_nodes) == ((2, 1), 4)

@@ -15,6 +15,7 @@ from mdsd.analysis import expected_tree_tokens, plan_tree
 from mdsd.decoding import TableModel, TreeShape, generate
 from mdsd.drafts import read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
+from mdsd.studies.fitting import print_report
 from mdsd.studies.output import picture
 from mdsd.studies.planning.acceptance import (
     RankAcceptance,
@@ -26,7 +27,6 @@ from mdsd.studies.planning.acceptance import (
 from mdsd.studies.planning.plan_table import plan_report, tree_lines
 from mdsd.studies.planning.plots import leaf_places, plan_figure
 from mdsd.studies.planning.trees import PlanLimits, PlannedTree, planned_tree
-from mdsd.studies.terminal import print_report
 from mdsd.testing import accepted_law, sequence_law
 
 from .decoding.toys import PrefixModel, distance, plain_law

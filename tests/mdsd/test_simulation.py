@@ -11,6 +11,7 @@ import pytest
 
 from mdsd.analysis import batch_improvement, chain_pareto_front, expected_rejections, pareto_front
 from mdsd.errors import InvalidArgumentError
+from mdsd.studies.fitting import print_report
 from mdsd.studies.output import picture
 from mdsd.studies.simulation.chains import random_chains
 from mdsd.studies.simulation.plots import simulation_figures
@@ -18,7 +19,6 @@ from mdsd.studies.simulation.runs import Simulation, run_simulation
 from mdsd.studies.simulation.simulation_rows import compared
 from mdsd.studies.simulation.simulation_settings import SimulationSettings
 from mdsd.studies.simulation.simulation_table import simulation_report
-from mdsd.studies.terminal import print_report
 
 SMALL: dict[str, Any] = {
     "vocab_size": 4,

@@ -17,8 +17,8 @@ from mdsd.datasets import Dataset
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.output import check_writable, picture, write_files
 from mdsd.studies.plots import bound_figure, compare_figure
-from mdsd.studies.study_rows import Mean, Missing
-from mdsd.studies.study_settings import MONTE_CARLO_PATHS, compare_settings
+from mdsd.studies.study_rows import CompareRow, Mean, Missing
+from mdsd.studies.study_settings import MONTE_CARLO_PATHS, study_settings
 
 P = np.array([[0.5, 0.3, 0.2], [0.4, 0.35, 0.25]])
 Q = np.array([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]])
@@ -225,7 +225,7 @@ def test_the_seed_moves_estimates_and_nothing_else(smollm2):
 
 
 def test_positions_do_not_share_a_stream(smollm2):
-    settings = compare_settings(datasets.open_source(smollm2), verifiers=["rrs"])
+    settings = study_settings(datasets.open_source(smollm2), CompareRow, verifiers=["rrs"])
     first, second = settings.seeds(range(2))
     assert first != second
     assert settings.seeds([1]) == second
@@ -415,13 +415,50 @@ def test_figures_can_be_drawn(small, study, draw, options):
 def test_compare_figure_shows_means_and_errors(small):
     rows = studies.compare(small, drafts=["greedy"], verifiers=["naive"], num_drafts=[2, 3])
     (axis,) = compare_figure(rows).axes
-    bound, naive = axis.lines[0], axis.containers[0]
-    assert bound.get_ydata() == pytest.approx([row.bound for row in rows])
-    assert bound.get_linestyle() == "--"
+    naive, bars_of_bound = axis.containers
+    (bound,) = (line for line in axis.lines if line.get_label() == "bound")
+    assert bound.get_ydata()[::3] == pytest.approx([row.bound for row in rows])
+    (bars,) = bars_of_bound.lines[2]
+    heights = [top - bottom for (_, bottom), (_, top) in bars.get_segments()]
+    assert heights == pytest.approx([2 * row.bound_stderr for row in rows])
     assert naive.lines[0].get_ydata() == pytest.approx([row.acceptance for row in rows])
     (bars,) = naive.lines[2]
     heights = [top - bottom for (_, bottom), (_, top) in bars.get_segments()]
     assert heights == pytest.approx([2 * row.stderr for row in rows])
+
+
+@pytest.mark.parametrize("draw", [compare_figure, bound_figure])
+def test_a_figure_has_a_line_for_each_temperature(smollm2, draw):
+    study = studies.compare if draw is compare_figure else studies.bound
+    wanted = {"drafts": ["greedy", "independent"], "temperatures": [0.5, 1.0]}
+    axes = draw(study(smollm2, num_drafts=[2], positions=2, **wanted)).axes
+    lines: dict[int, str] = {}
+    for axis in axes:
+        words = (
+            axis.get_title(),
+            axis.get_ylabel(),
+            *(t.get_text() for t in axis.get_xticklabels()),
+        )
+        line = axis.get_subplotspec().rowspan.start
+        lines[line] = " ".join([lines.get(line, ""), *words])
+    assert len(lines) == 2
+    for line, heat in enumerate(("0.5", "1")):
+        words = [f"drop2, temperature {heat}", "greedy", "independent", "the first n of"]
+        assert [word for word in words if word not in lines[line]] == []
+
+
+@pytest.mark.parametrize("name", ["small", "x" * 70])
+def test_titles_stand_above_narrow_panels_and_beside_the_legend(tmp_path, name):
+    np.savez(tmp_path / f"{name}.npz", target_probs=P, draft_probs=Q)
+    data = datasets.read_npz(tmp_path / f"{name}.npz")
+    figure = compare_figure(studies.compare(data, drafts=["greedy"], num_drafts=[2]))
+    figure.draw_without_rendering()
+    (title,) = (text for text in figure.texts if text.get_text() == figure.get_suptitle())
+    above = title.get_window_extent()
+    (axis,), (legend,) = figure.axes, figure.legends
+    assert above.y0 >= axis.title.get_window_extent().y1
+    assert above.x1 <= legend.get_window_extent().x0
+    assert "seed 0" in title.get_text()
 
 
 def test_bound_figure_shows_quartiles_of_the_positions(make):

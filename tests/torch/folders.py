@@ -31,6 +31,20 @@ def tiny_llama(
     return transformers.LlamaForCausalLM(config).eval()
 
 
+def byte_tokenizer() -> Any:
+    """Make a tokenizer of single bytes, 256 of them."""
+    import tokenizers
+    import transformers
+
+    bytes_ = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    plain = tokenizers.Tokenizer(
+        tokenizers.models.BPE({byte: k for k, byte in enumerate(bytes_)}, [])
+    )
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.decoder = tokenizers.decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=plain)
+
+
 def word_tokenizer(words: Sequence[str]) -> Any:
     """Make a tokenizer that knows some words."""
     import tokenizers

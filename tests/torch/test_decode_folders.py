@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
+import warnings
+from contextlib import contextmanager
 
 import pytest
 
@@ -17,8 +20,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 
-def save(folder, words, seed, *, tokenizer=True, size=None, eos=None):
-    model = tiny_llama(seed, len(words) if size is None else size, eos=eos)
+def save(folder, words, seed, *, tokenizer=True, size=None, **options):
+    model = tiny_llama(seed, len(words) if size is None else size, **options)
     model.save_pretrained(folder)
     if tokenizer:
         word_tokenizer(words).save_pretrained(folder)
@@ -34,6 +37,7 @@ def folders(tmp_path_factory):
         "bare": save(place / "bare", WORDS, 2, tokenizer=False),
         "padded": save(place / "padded", WORDS, 3, size=len(WORDS) + 3),
         "other": save(place / "other", ["<unk>", "</s>", "x", *WORDS[:4:-1]], 4),
+        "short": save(place / "short", WORDS, 6, context=8),
         "ending": save(place / "ending", WORDS, 0, eos=list(range(2, len(WORDS)))),
     }
     save(place / "strange", ["y", "x", "z"], 5)
@@ -50,6 +54,22 @@ def call(folders, arguments, target="target"):
 
 def report_of(folders, arguments, **options):
     return json.loads(printed(call(folders, arguments, **options)))
+
+
+@contextmanager
+def forwards(models):
+    """Note the forwards of all models, whoever has loaded them."""
+    kind, counted = type(models["target"]), []
+    forward = kind.forward
+
+    def noted(self, *given, **options):
+        counted.append(self)
+        return forward(self, *given, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        noted.__signature__ = inspect.signature(forward)
+        patch.setattr(kind, "forward", noted)
+        yield counted
 
 
 def greedy_words(model, count):
@@ -88,6 +108,40 @@ def test_a_draft_model_that_is_the_target_is_always_accepted(folders):
     (row,) = report_of(folders, arguments)["rows"]
     assert row["acceptance_by_depth"] == [1.0, 1.0, 1.0]
     assert (row["tokens"], row["target_calls"]) == (16, 4)
+
+
+@pytest.mark.parametrize("more", [["--tree", "2,1"], ["--grow", "4"], ["--compare"]], ids=str)
+def test_a_draft_model_with_a_shorter_context_is_told_of_once(folders, more):
+    place, _ = folders
+    arguments = ["--draft-model", str(place / "short"), "--max-new-tokens", "12", *more]
+    if more == ["--compare"]:
+        arguments += ["--verifier", "rrs", "--draft", "with_replacement", "--seeds", "1"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        result = call(folders, arguments)
+    assert result.exit_code == 0
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("mdsd: warning: draft_model was made for texts of 8 tokens")
+    assert json.loads(result.stdout)["rows"][0]["target_calls"] > 1
+
+
+@pytest.mark.parametrize(
+    ("more", "most"),
+    [
+        (["--tree", "2,1"], 7),
+        (["--grow", "4"], 7),
+        (["--compare", "--tree", "2,1", "--verifier", "rrs", "--scheme", "tree"], 5),
+    ],
+    ids=str,
+)
+def test_texts_longer_than_the_target_can_read_are_refused(folders, more, most):
+    place, models = folders
+    arguments = ["--draft-model", str(place / "draft"), *more, "--max-new-tokens"]
+    with forwards(models) as count:
+        refused = call(folders, [*arguments, str(most + 1)], target="short")
+    assert_refused(refused, f"of 8: expected at most {most}", "prompt of 2 tokens")
+    assert count == []
+    assert call(folders, [*arguments, str(most)], target="short").exit_code == 0
 
 
 def test_independent_drafts_take_a_model_each(folders):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+import pickle
 import textwrap
 from collections import Counter
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -45,8 +48,10 @@ from transformers import (  # noqa: E402
     MistralForCausalLM,
     MptConfig,
     MptForCausalLM,
+    PreTrainedTokenizerFast,
     StaticCache,
     StoppingCriteria,
+    StopStringCriteria,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -56,8 +61,9 @@ from mdsd.decoding.transformers import CausalLM, _batch, _rows, multi_draft  # n
 from mdsd.decoding.transformers._seeds import row_seeds  # noqa: E402
 from mdsd.decoding.transformers._texts import CachedText  # noqa: E402
 
-from .. import commands  # noqa: E402
+from .. import commands, pages  # noqa: E402
 from ..mdsd.decoding.toys import combinations, plain_law  # noqa: E402
+from .folders import byte_tokenizer, tiny_llama, word_tokenizer  # noqa: E402
 
 FALSE_ALARM = 1e-6
 V = 12
@@ -378,6 +384,14 @@ def sampled_p_value(runs, length=3, rows=500, warped=False, **options):
     return chi_square_p_value([counts[cell] for cell in cells], np.array([law[c] for c in cells]))
 
 
+class Neutral(LogitsProcessor):
+    """One of one's own, about which nothing is known: rows wait for each other."""
+
+    def __call__(self, input_ids, scores):
+        assert len(input_ids) == 2
+        return scores
+
+
 class TestLaw:
     """Each check by sampling is wrong once in a million choices of seeds."""
 
@@ -408,11 +422,16 @@ class TestLaw:
         assert sampled_p_value(1_500, 2, tree=[2, 1]) < FALSE_ALARM
 
     @pytest.mark.parametrize(
-        ("tree", "mates"),
-        [([2, 1], []), ([2], [[2, 2], [0, 1, 0, 1]]), (GrowingTree(4, 2), [])],
-        ids=["alone", "with others", "growing"],
+        ("tree", "mates", "processors"),
+        [
+            ([2, 1], [], []),
+            ([2], [[2, 2], [0, 1, 0, 1]], []),
+            ([1, 1], [[2, 2]], [Neutral()]),
+            (GrowingTree(4, 2), [], []),
+        ],
+        ids=["alone", "with others", "in step", "growing"],
     )
-    def test_every_branch(self, tree, mates, monkeypatch):
+    def test_every_branch(self, tree, mates, processors, monkeypatch):
         # The very law of a row, from every answer to its questions; the logits are float32.
         target, draft_model = llama(1, 3), llama(2, 3)
         row_class = _batch.BatchRow
@@ -426,9 +445,8 @@ class TestLaw:
                         self.choices = choices
 
             monkeypatch.setattr(_batch, "BatchRow", Followed)
-            output = drafted(
-                target, prompts, 2, draft_model, tree=tree, do_sample=True, top_k=0, seed=0
-            )
+            options = {"do_sample": True, "top_k": 0, "seed": 0, "logits_processor": processors}
+            output = drafted(target, prompts, 2, draft_model, tree=tree, **options)
             return tuple(new_tokens(output, prompts)[0])
 
         law = Counter()
@@ -571,8 +589,60 @@ class TestCaches:
 
     def test_no_cache_of_several_rows(self):
         output = drafted(llama(), PROMPTS, 5, near(), return_dict_in_generate=True)
-        assert list(output) == ["sequences"]
+        assert list(output) == ["sequences", "results"]
         assert output.sequences.tolist() == plain(llama(), PROMPTS, 5).tolist()
+
+    @pytest.mark.parametrize("tree", [[3, 2, 1], [1, 1, 1, 1], GROWING], ids=str)
+    def test_what_each_row_took(self, tree):
+        options = {"tree": tree, "do_sample": True, "seed": 4, "eos_token_id": 7}
+        options["return_dict_in_generate"] = True
+        begin = perf_counter()
+        output = drafted(llama(), PROMPTS, 14, near(), **options)
+        wall = perf_counter() - begin
+        rows = new_tokens(output.sequences, PROMPTS)
+        depth = 4 if tree != [3, 2, 1] else 3
+        for prompt, row, result in zip(PROMPTS, rows, output.results, strict=True):
+            tokens = result.token_ids.tolist()
+            assert tokens == row[: len(tokens)]
+            assert set(row[len(tokens) :]) <= {0}
+            lengths, rates = result.accepted_lengths, result.synthetic_acceptance_rates
+            assert result.tokens_per_target_call == len(tokens) / len(lengths)
+            assert result.target_calls == len(lengths)
+            # Each step emits one token more, but for a last one that is cut short.
+            assert 0 <= lengths.sum() + len(lengths) - len(tokens) <= 1
+            assert rates.tolist() == [np.mean(lengths >= d) for d in range(1, len(rates) + 1)]
+            assert len(rates) == len(result.acceptance_by_depth) <= depth
+            assert (result.acceptance_by_depth >= rates).all()
+            alone = drafted(llama(), [prompt], 14, near(), **options).results[0]
+            for name in ("token_ids", "accepted_lengths", "drafted_by_depth"):
+                assert getattr(alone, name).tolist() == getattr(result, name).tolist()
+            assert alone.draft_calls == result.draft_calls
+        assert 0.0 < sum(result.seconds.total for result in output.results) < wall
+        copied = pickle.loads(pickle.dumps(output))
+        assert copied.results[0].token_ids.tolist() == output.results[0].token_ids.tolist()
+
+    def test_equal_models_accept_all(self):
+        target, options = llama(), {"num_drafts": 1, "depth": 4, "return_dict_in_generate": True}
+        (result,) = drafted(target, PROMPTS[:1], 20, copy.deepcopy(target), **options).results
+        assert result.accepted_lengths.tolist() == [4] * 4
+        assert result.synthetic_acceptance_rates.tolist() == [1.0] * 4
+        assert (result.tokens_per_target_call, result.draft_calls) == (5.0, 16)
+
+    def test_what_a_criterion_takes_back_is_not_counted(self):
+        class Short(StoppingCriteria):
+            def __call__(self, input_ids, scores, **others):
+                return input_ids.shape[1] >= torch.tensor([9, 20])
+
+        prompts = [PROMPTS[0], PROMPTS[2]]
+        rare = set(range(V)).difference(*plain(llama(), prompts).tolist()).pop()
+        options = {"stopping_criteria": [Short()], "eos_token_id": rare}
+        options["return_dict_in_generate"] = True
+        models = llama(), prompts, 14, copy.deepcopy(llama())
+        output = drafted(*models, num_drafts=1, depth=4, **options)
+        # The first row has come to 5 tokens when it is found that it should have stopped at 3.
+        assert [len(result.token_ids) for result in output.results] == [3, 14]
+        assert [result.accepted_lengths.tolist() for result in output.results] == [[3], [4, 4, 4]]
+        assert output.sequences[0, 9:].tolist() == [0] * 11
 
     def test_a_cache_of_ones_own(self):
         cache = DynamicCache(config=llama().config)
@@ -682,7 +752,75 @@ class TestEnds:
 
         output = drafted(llama(), PROMPTS[:1], 9, near(), stopping_criteria=[Watcher()])
         tokens = output[0].tolist()
-        assert seen == [tokens[: 4 + k] for k in range(8)]
+        assert seen == [tokens[: 4 + k] for k in range(9)]
+
+    def calls_of(self, generate, limits, **options):
+        """What a criterion that remembers its rows is asked, and what comes out."""
+        seen = []
+
+        class Remembering(StoppingCriteria):
+            """A row is done for good once its tokens add up to more than its own limit."""
+
+            def __init__(self):
+                self.done = torch.zeros(len(limits), dtype=torch.bool)
+
+            def __call__(self, input_ids, scores, **others):
+                seen.append((input_ids.tolist(), scores))
+                for row, ids in enumerate(input_ids):
+                    if ids.sum() > limits[row]:
+                        self.done[row] = True
+                return self.done.clone()
+
+        output = generate(llama(), stopping_criteria=[Remembering()], **options)
+        return seen, output.tolist()
+
+    @pytest.mark.parametrize("eos", [6, [6, 1], None], ids=str)
+    @pytest.mark.parametrize("tree", [[2, 1], [1, 1, 1, 1], GROWING], ids=str)
+    @pytest.mark.parametrize("limits", [[50, 1000], [30, 60, 25, 45], [1000] * 3, [60]], ids=len)
+    def test_criteria_are_asked_as_in_plain_generation(self, limits, tree, eos):
+        prompts = PROMPTS[: len(limits)]
+        options = {"pad_token_id": 6, "eos_token_id": eos}
+        expected = self.calls_of(partial(plain, prompts=prompts), limits, **options)
+        ours = partial(drafted, prompts=prompts, draft_model=near(), tree=tree)
+        assert self.calls_of(ours, limits, **options) == expected
+
+    @pytest.mark.parametrize("eos", [None, 6])
+    @pytest.mark.parametrize("count", [1, 2, 4])
+    def test_stop_strings(self, count, eos):
+        tokenizer, prompts = byte_tokenizer(), PROMPTS[:count]
+        texts = new_tokens(plain(llama(), prompts), prompts)
+        stops = [tokenizer.decode(row[k + 2]) for k, row in enumerate(texts)]
+        criterion = StopStringCriteria(tokenizer, stops)
+        options = {"eos_token_id": eos, "stopping_criteria": [criterion]}
+        expected = plain(llama(), prompts, **options)
+        for tree in ([2, 1], [1, 1, 1, 1], GROWING):
+            found = drafted(llama(), prompts, 14, near(), tree=tree, **options)
+            assert found.tolist() == expected.tolist()
+        assert max(map(len, new_tokens(expected, prompts))) < 14
+
+    def test_without_an_end_token_rows_go_on_until_all_are_complete(self):
+        class Short(StoppingCriteria):
+            def __call__(self, input_ids, scores, **others):
+                return input_ids.shape[1] == torch.tensor([8, 11, 9])
+
+        options = {"pad_token_id": None, "stopping_criteria": [Short()]}
+        options["return_dict_in_generate"] = True
+        output = drafted(llama(), PROMPTS[:3], 14, near(), **options)
+        assert output.sequences.tolist() == plain(llama(), PROMPTS[:3], 5).tolist()
+        assert [len(result.token_ids) for result in output.results] == [5] * 3
+
+    @pytest.mark.parametrize("eos", [6, None])
+    def test_streamer_gets_no_token_that_is_taken_back(self, eos):
+        class Short(StoppingCriteria):
+            def __call__(self, input_ids, scores, **others):
+                return input_ids.shape[1] >= torch.tensor([8, 11, 9])
+
+        options = {"pad_token_id": 6, "eos_token_id": eos, "stopping_criteria": [Short()]}
+        streams = Collector(), Collector()
+        expected = plain(llama(), PROMPTS[:3], streamer=streams[0], **options)
+        found = drafted(llama(), PROMPTS[:3], 14, near(), streamer=streams[1], **options)
+        assert found.tolist() == expected.tolist()
+        assert streams[1].puts == streams[0].puts
 
     def test_streamer_gets_tokens_in_order(self):
         expected, found = Collector(), Collector()
@@ -751,6 +889,81 @@ PROCESSORS = {
 }
 
 
+def tries(row, start, text, eos):
+    """Tokens that a row may go on with; raises an error where it cannot have come to."""
+    for place in range(start, len(text)):
+        token = text[place]
+        if token == eos or (eos is not None and eos in text[start:place]):
+            continue
+        assert token in tries(row, start, text[:place], eos), (row, text)
+    if eos is not None and len(text) - start >= 3 + row:
+        return [eos]
+    return [2 + (row + sum(text[start:])) % 4, 6 + row]
+
+
+class Tries(LogitsProcessor):
+    def __init__(self, allowed):
+        self.allowed = allowed
+
+    def __call__(self, input_ids, scores):
+        assert len(input_ids) == len(scores) == 3
+        mask = torch.full_like(scores, -torch.inf)
+        for row, ids in enumerate(input_ids):
+            mask[row, self.allowed(row, ids)] = 0.0
+        return scores + mask
+
+
+class Counting(LogitsProcessor):
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, input_ids, scores):
+        self.calls += 1
+        return scores if self.calls < 5 else scores + 1.0
+
+
+class PerRow(LogitsProcessor):
+    """Remembers which rows have had a token."""
+
+    def __init__(self):
+        self.had = {}
+
+    def __call__(self, input_ids, scores):
+        for row, ids in enumerate(input_ids):
+            self.had[row] = self.had.get(row, False) or bool(ids[-1] == 3)
+        return scores
+
+
+class Grammar(LogitsProcessor):
+    """Moves on by the last token of each row, in a method of its own."""
+
+    def __init__(self):
+        self.matcher = []
+
+    def __call__(self, input_ids, scores):
+        self.advance(input_ids[:, -1].tolist())
+        scores[:, len(self.matcher) % 4] = -torch.inf
+        return scores
+
+    def advance(self, tokens):
+        self.matcher.append(tokens)
+
+
+def walking():
+    """A function for allowed tokens that goes one step further at each call."""
+    places = {}
+
+    def walk(row, text):
+        places[row] = places.get(row, 0) + 1
+        return [places[row] % V]
+
+    return walk
+
+
+class Trusted(Counting):
+    stateless = True
+
+
 class TestProcessors:
     @pytest.mark.parametrize("name", PROCESSORS)
     @pytest.mark.parametrize("prompts", [PROMPTS[2:3], PROMPTS[:3]], ids=len)
@@ -785,6 +998,41 @@ class TestProcessors:
                     for t in texts
                 )
                 assert len(ids) - agreed <= 2
+
+    @pytest.mark.parametrize("growing", [False, True])
+    @pytest.mark.parametrize("do_sample", [False, True])
+    @pytest.mark.parametrize("eos", [None, 1])
+    @pytest.mark.parametrize("way", ["function", "processor"])
+    def test_each_row_has_a_trie_of_its_own(self, way, eos, do_sample, growing):
+        asked = []
+
+        def allowed(row, text):
+            asked.append((row, text.tolist()))
+            return tries(row, len(PROMPTS[2]), text.tolist(), eos)
+
+        options = {"prefix_allowed_tokens_fn": allowed}
+        if way == "processor":
+            options = {"logits_processor": [Tries(allowed)]}
+        options |= {"eos_token_id": eos, "do_sample": do_sample}
+        expected = plain(llama(), PROMPTS[:3], 9, **options)
+        plainly = asked.copy()
+        asked.clear()
+        tree = GROWING if growing else [2, 1, 1]
+        found = drafted(llama(), PROMPTS[:3], 9, near(), tree=tree, seed=3, **options)
+        if not do_sample:
+            assert found.tolist() == expected.tolist()
+            # What has ended is asked about no more.
+            going = {(row, *text) for row, text in plainly if eos not in text[6:]}
+            assert going <= {(row, *text) for row, text in asked}
+        start = batch_of(*PROMPTS[:3])["input_ids"].tolist()
+        assert all(text[:6] == start[row] for row, text in asked)
+
+    def test_an_empty_set_of_tokens_names_row_and_text(self):
+        def allowed(row, text):
+            return [] if row == 1 and len(text) > 7 else [3, 4]
+
+        with pytest.raises(ValueError, match=r"row 1 after \["):
+            drafted(llama(), PROMPTS[:3], 9, near(), prefix_allowed_tokens_fn=allowed)
 
     def test_warpers_bound_what_is_emitted(self):
         output = drafted(
@@ -849,6 +1097,68 @@ class TestDraftModels:
                 found = drafted(llama(), [[7, 9, 3], [3, 9]], 10, tree=[2, 2], **way)
                 assert found.tolist() == plain(llama(), [[7, 9, 3], [3, 9]], 10).tolist()
 
+    WORDS = ("<unk>", "</s>", *(f"w{k}" for k in range(278)))  # with 280 tokens
+
+    def family(self, folder=None):
+        """Models of one family: of the same tokenizer, and padded to 282 and to 302 tokens."""
+        models = tiny_llama(0, 282), tiny_llama(1, 302)
+        if folder is None:
+            return models
+        for name, model in zip("td", models, strict=True):
+            model.save_pretrained(folder / name)
+            word_tokenizer(self.WORDS).save_pretrained(folder / name)
+        return tuple(LlamaForCausalLM.from_pretrained(folder / name).eval() for name in "td")
+
+    @pytest.mark.parametrize("which", ["target_tokenizer", "draft_tokenizer"])
+    @pytest.mark.parametrize("order", [[0, 1], [1, 0]], ids=["larger draft", "smaller draft"])
+    def test_padded_vocabularies_of_one_family(self, order, which):
+        target, draft_model = (self.family()[k] for k in order)
+        options = {which: word_tokenizer(self.WORDS), "return_dict_in_generate": True}
+        options["suppress_tokens"] = [280, 281]  # as a trained model does
+        output = drafted(target, PROMPTS, 12, draft_model, tree=[2, 1], **options)
+        expected = plain(target, PROMPTS, 12, suppress_tokens=[280, 281])
+        assert output.sequences.tolist() == expected.tolist()
+        assert sum(result.draft_calls for result in output.results) > 0
+
+    def test_padded_vocabularies_by_the_folders_of_the_models(self, tmp_path):
+        target, draft_model = self.family(tmp_path)
+        expected = plain(target, PROMPTS[:1], 12).tolist()
+        assert drafted(target, PROMPTS[:1], 12, draft_model).tolist() == expected
+        found = mdsd.decoding.generate(
+            CausalLM(target), CausalLM(draft_model), PROMPTS[0], max_new_tokens=12, temperature=0.0
+        )
+        assert found.token_ids.tolist() == expected[0][3:]
+
+    def test_equal_models_agree_over_padding(self):
+        # What the draft model gives to padding tokens is spread over the others.
+        small = tiny_llama(0, 282)
+        large = copy.deepcopy(small)
+        large.resize_token_embeddings(302)
+        with torch.no_grad():
+            large.get_output_embeddings().weight[282:] = large.get_output_embeddings().weight[:20]
+        options = {"target_tokenizer": word_tokenizer(self.WORDS), "num_drafts": 1, "depth": 4}
+        (result,) = drafted(
+            small, PROMPTS[:1], 10, large, return_dict_in_generate=True, **options
+        ).results
+        assert result.accepted_lengths.tolist() == [4, 4]
+
+    def test_tokenizers_that_differ(self):
+        words = [*self.WORDS[:2], *self.WORDS[:1:-1]]
+        options = {
+            "target_tokenizer": word_tokenizer(self.WORDS),
+            "draft_tokenizer": word_tokenizer(words),
+        }
+        small, other = tiny_llama(0, 282), tiny_llama(0, 282)
+        ids = [words.index(word) for word in self.WORDS] + [280, 281]
+        with torch.no_grad():  # the same model with its tokens in another order
+            for weights in (other.get_input_embeddings(), other.get_output_embeddings()):
+                weights.weight[ids] = weights.weight.clone()
+        options |= {"num_drafts": 1, "depth": 4, "suppress_tokens": [280, 281]}
+        (result,) = drafted(
+            small, PROMPTS[:1], 10, other, return_dict_in_generate=True, **options
+        ).results
+        assert result.accepted_lengths.tolist() == [4, 4]
+
     def test_nothing_left_to_read(self):
         _, ways = self.mapped()
         for way in ways:
@@ -876,6 +1186,89 @@ class TestDraftModels:
             exec(textwrap.dedent(code), names)
             assert "output" in names or names["result"].target_calls < 8
             assert names.get("output", torch.zeros(1, 11)).shape == (1, 11)
+
+
+class Even:
+    vocab_size = V + 1
+
+    def logits(self, prefixes):
+        lost = np.where(np.arange(V + 1) < V, -np.inf, 0.0)
+        return np.stack([lost if len(p) % 2 == 0 else np.arange(V + 1.0) for p in prefixes])
+
+
+def gpt2(seed, context):
+    return build(GPT2LMHeadModel, GPT2Config, seed, vocab_size=V, max_position_embeddings=context)
+
+
+class TestDraftModelsThatCannotFollow:
+    @pytest.mark.parametrize("tree", [[2, 1, 1], GROWING], ids=str)
+    @pytest.mark.parametrize("prompts", [PROMPTS[2:3], PROMPTS], ids=len)
+    @pytest.mark.parametrize("context", [5, 8, 12])
+    def test_a_shorter_context(self, context, prompts, tree):
+        # Learned positions: an index beyond them is an error of torch, which a GPU does not forget.
+        draft_model = gpt2(3, context)
+        words = f"draft_model was made for texts of {context} tokens"
+        with pytest.warns(UserWarning, match=words) as told:
+            found = drafted(llama(), prompts, 20, draft_model, tree=tree)
+        assert len(told) == 1
+        assert found.tolist() == plain(llama(), prompts, 20).tolist()
+
+    def test_a_shorter_context_and_another_vocabulary(self):
+        small = build(GPT2LMHeadModel, GPT2Config, 4, vocab_size=9, max_position_embeddings=6)
+        with pytest.warns(UserWarning, match="of 6 tokens"):
+            found = drafted(llama(), PROMPTS, 20, small, target_token_ids=ORDER, tree=[2, 1])
+        assert found.tolist() == plain(llama(), PROMPTS, 20).tolist()
+
+    def test_prompts_read_ahead(self):
+        prompt = [[k % V for k in range(30)]]
+        with pytest.warns(UserWarning, match="of 8 tokens"):
+            found = drafted(llama(), prompt, 9, gpt2(3, 8), prefill_chunk_size=4)
+        assert found.tolist() == plain(llama(), prompt, 9).tolist()
+
+    def test_drafts_from_windows_are_accepted(self):
+        target = gpt2(3, 64)
+        draft_model = copy.deepcopy(target)
+        draft_model.config.max_position_embeddings = 40
+        options = {"num_drafts": 1, "depth": 3, "return_dict_in_generate": True}
+        with pytest.warns(UserWarning, match="of 40 tokens"):
+            output = drafted(target, PROMPTS[:1], 60, draft_model, **options)
+        assert output.sequences.tolist() == plain(target, PROMPTS[:1], 60).tolist()
+        assert output.results[0].drafted_by_depth[0] == output.results[0].target_calls
+
+    def test_a_model_of_the_library(self):
+        found = []
+        for draft_model in (gpt2(3, 64), gpt2(3, 8)):
+            found.append(
+                partial(
+                    mdsd.decoding.generate,
+                    CausalLM(llama()),
+                    CausalLM(draft_model),
+                    [5, 1, 7],
+                    max_new_tokens=20,
+                    temperature=0.0,
+                )
+            )
+        expected = found[0]().token_ids.tolist()
+        with pytest.warns(UserWarning, match="of 8 tokens"):
+            assert found[1]().token_ids.tolist() == expected
+
+    @pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=len)
+    @pytest.mark.parametrize("do_sample", [False, True])
+    def test_mass_on_tokens_that_the_target_lacks(self, prompts, do_sample):
+        options = {"do_sample": do_sample, "top_p": 0.9, "top_k": 5, "seed": 0, "tree": [2, 1, 1]}
+        draft_model = MappedModel(Even(), [*range(V), -1], V)
+        with pytest.warns(UserWarning, match="nothing is drafted there") as told:
+            found = drafted(llama(), prompts, 12, draft_model, **options)
+        assert len(told) == 1
+        if not do_sample:
+            assert found.tolist() == plain(llama(), prompts, 12).tolist()
+
+    def test_mass_on_tokens_that_a_processor_forbids(self):
+        options = {"suppress_tokens": sorted(set(ORDER) - {-1})}
+        small = llama(5, 9)
+        with pytest.warns(UserWarning, match="nothing is drafted there"):
+            found = drafted(llama(), PROMPTS, 9, small, target_token_ids=ORDER, **options)
+        assert found.tolist() == plain(llama(), PROMPTS, 9, **options).tolist()
 
 
 class TestCausalLM:
@@ -965,6 +1358,50 @@ def unsupported_models():
 UNSUPPORTED = {name: rest for name, *rest in unsupported_models()}
 
 
+PAGE = pages.ROOT / "docs" / "transformers.md"
+BLOCKS = [block for block in pages.read_blocks(PAGE.read_text("utf-8")) if block.language == "py"]
+
+
+class TestPage:
+    """The code of docs/transformers.md that needs models."""
+
+    def played(self, block, **names):
+        target, draft_model = tiny_llama(0, 256), tiny_llama(1, 256)
+        for model in (target, draft_model):
+            model.generation_config.pad_token_id = 0
+        names |= {"target": target, "draft_model": draft_model, "tokenizer": byte_tokenizer()}
+        names["input_ids"] = torch.tensor([[60, 61], [62, 63]])
+        exec(block.content, names)
+        return names
+
+    @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"line {block.line}")
+    def test_code_runs(self, block, capsys):
+        output = self.played(block)["output"]
+        assert getattr(output, "sequences", output).shape == (2, 22)
+        assert len(capsys.readouterr().out.splitlines()) == (2 if "results" in block.content else 0)
+
+    def test_stop_strings(self):
+        (block,) = (block for block in BLOCKS if "StopStringCriteria" in block.content)
+        names = self.played(block)
+        letters = [
+            [letter for letter in map(names["tokenizer"].decode, row) if letter.isascii()]
+            for row in names["output"][:, 3:16].tolist()
+        ]
+        stops = [own[0] for own in letters]
+        expected = names["target"].generate(
+            names["input_ids"],
+            max_new_tokens=20,
+            tokenizer=names["tokenizer"],
+            stop_strings=stops,
+        )
+        shown = str(["\n\n", "Question:"]).replace("'", '"')
+        assert shown in block.content
+        code = block.content.replace(shown, repr(stops))
+        found = self.played(replace(block, content=code))["output"]
+        assert found.tolist() == expected.tolist()
+        assert found.shape[1] < names["output"].shape[1]
+
+
 class TestRefused:
     """One line that says what is not supported, before any forward."""
 
@@ -1043,6 +1480,27 @@ class TestRefused:
         config = transformers.SynthIDTextWatermarkingConfig(keys=[1, 2, 3], ngram_len=2)
         self.refused(UnsupportedError, "SynthID.*state", watermarking_config=config)
 
+    @pytest.mark.parametrize(
+        ("processor", "words"),
+        [
+            (Counting(), "Counting keeps 'calls'"),
+            (PerRow(), "PerRow keeps 'had'"),
+            (Grammar(), "Grammar keeps 'matcher'"),
+        ],
+        ids=["counter", "rows", "grammar"],
+    )
+    @pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS], ids=len)
+    def test_processors_of_ones_own_with_a_state(self, prompts, processor, words):
+        options = {"prompts": prompts, "logits_processor": [processor]}
+        self.refused(UnsupportedError, f"{words} .*rejected; .*stateless", **options)
+
+    def test_a_function_with_a_state(self):
+        words = r"walking.*walk keeps 'places'"
+        self.refused(UnsupportedError, words, prefix_allowed_tokens_fn=walking())
+
+    def test_one_that_says_it_has_no_state_is_trusted(self):
+        assert drafted(llama(), PROMPTS[:1], 3, near(), logits_processor=[Trusted()]).shape[1] == 6
+
     def test_other_inputs(self):
         embedded = llama().get_input_embeddings()(torch.tensor([[1, 2]]))
         with pytest.raises(UnsupportedError, match="inputs_embeds"):
@@ -1059,6 +1517,13 @@ class TestRefused:
         options = {"draft": "independent", "num_drafts": 2, "depth": 1}
         models = [near(), broken]
         self.refused(InvalidDistributionError, r"draft_model\[1\]", draft_model=models, **options)
+
+    def test_vocabularies_without_tokenizers(self):
+        models = {"target": tiny_llama(0, 282), "draft_model": tiny_llama(1, 302)}
+        self.refused(InvalidDistributionError, "draft_model has 302", **models)
+        for name in ("target_tokenizer", "draft_tokenizer"):
+            for wrong in ("gpt2", PreTrainedTokenizerFast, 3):
+                self.refused(InvalidArgumentError, f"{name} is .*tokenizer", **{name: wrong})
 
     def test_vocabularies(self):
         self.refused(InvalidDistributionError, "draft_model has 9", draft_model=llama(5, 9))
@@ -1103,12 +1568,26 @@ class TestRefused:
 
     def test_padding_that_is_not_set(self):
         class Never(StoppingCriteria):
+            eos_token_id = torch.tensor([1])  # by which ``generate`` knows that rows are padded
+
             def __call__(self, input_ids, scores, **others):
                 return torch.full((len(input_ids),), False)
 
         options = {"stopping_criteria": [Never()], "pad_token_id": None}
         self.refused(InvalidArgumentError, "pad_token_id", **options)
         assert drafted(llama(), PROMPTS[:1], 3, near(), **options).shape == (1, 6)
+
+    @pytest.mark.parametrize("length", [17, 18, 60])
+    def test_texts_longer_than_the_target_can_read(self, length):
+        # The longest prompt has six tokens; the last new token is never read.
+        target = gpt2(3, 21)
+        words = f"max_new_tokens is {length} after a prompt of 6 tokens.*of 21: expected at most 16"
+        with forwards(target) as count, pytest.raises(InvalidArgumentError, match=words):
+            drafted(target, PROMPTS, length, near())
+        assert count(target) == 0
+        for tree in ([2, 1, 1], GROWING):
+            found = drafted(target, PROMPTS, 16, near(), tree=tree)
+            assert found.tolist() == plain(target, PROMPTS, 16).tolist()
 
     def test_without_generate(self):
         with pytest.raises(InvalidArgumentError, match="generation_config"):

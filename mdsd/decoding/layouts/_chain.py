@@ -61,7 +61,7 @@ class Chains:
 
         Parameters
         ----------
-        rng : numpy.random.Generator, int or None
+        rng : numpy.random.Generator, torch.Generator, int or None
         uniforms : array_like, tensor or None
             Chain after chain, a number in [0, 1) for the test of each draft, then one for the draw
             of the extra token.

@@ -265,7 +265,7 @@ def read_numbers(
 
     Parameters
     ----------
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
     uniforms : array_like, tensor or None
     taken : ndarray of bool, shape (B, ...)
         Which places of the array that is returned have a number.

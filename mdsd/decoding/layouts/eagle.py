@@ -85,7 +85,7 @@ def eagle_tree(
     verifier : str, Verifier or StepVerification, optional
         As for `sglang_tree`. One of whole paths decides about the token together with the path: all
         mass of `next_token_probs` is then on `token_id`.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
         Source of randomness.
     uniforms : array_like or tensor, shape (L, m), optional
         Numbers in [0, 1) to use instead: one row for each level, as for one tree of `sglang_tree`.

@@ -74,7 +74,7 @@ def flashinfer_chain(
         then, and one-hot rows stand in for it. That is lossless whatever the drafts, since given
         any of them the emitted token has the target's law; drafts that were drawn are accepted
         less often by it than by their own kind.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
         Source of randomness; each chain has a stream of its own.
     uniforms : array_like or tensor, shape (B, g + 1), optional
         Numbers in [0, 1) to use instead: entry (b, i) for i < g tests draft i, entry (b, g) draws

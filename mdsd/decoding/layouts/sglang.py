@@ -102,7 +102,7 @@ def sglang_tree(
     num_speculative_tokens : int, optional
         S, the width of `accept_index`: most nodes on a path, the root included. By default the
         deepest tree says it.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
         Source of randomness; each tree has a stream of its own.
     uniforms : array_like or tensor, shape (B, L, m), optional
         Numbers in [0, 1) to use instead, where L is the number of levels of the deepest tree, the

@@ -76,7 +76,7 @@ def vllm_flattened(
         ``"deterministic"`` drafts; here that is to be said.
     max_spec_len : int, optional
         Most drafts of a request, for the width of the output; the largest of the batch by default.
-    rng : numpy.random.Generator, int or None
+    rng : numpy.random.Generator, torch.Generator, int or None
         Source of randomness; each request has a stream of its own.
     uniforms : array_like or tensor, shape (T + B,), optional
         Numbers in [0, 1) to use instead, request after request: the tests of its drafts in their

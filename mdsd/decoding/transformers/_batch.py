@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mdsd.decoding.choices import RandomChoices
+from mdsd.decoding.results import StepCount
 from mdsd.decoding.rows import Row
 from mdsd.decoding.transformers._scores import Node
 from mdsd.decoding.transformers._seeds import row_seeds
@@ -24,6 +25,8 @@ class BatchRow(Row):
         In the batch.
     ended : bool
         Whether it has come to its end.
+    steps : list of StepCount
+        What its steps came to.
     """
 
     def __init__(
@@ -31,6 +34,8 @@ class BatchRow(Row):
     ) -> None:
         super().__init__(prefix, len(sequence) - length, RandomChoices(seed))
         self.index, self.ended = index, False
+        self.steps: list[StepCount] = []
+        self._num_read = len(prefix)
         self._sequence, self._stop = sequence, stop
 
     @property
@@ -43,52 +48,66 @@ class BatchRow(Row):
         """Its tokens so far, padding included: (L,), on the host."""
         return self._sequence[: self.length]
 
+    @property
+    def new_tokens(self) -> list[int]:
+        """Its tokens so far, without the prompt."""
+        return self.prefix[self._num_read :]
+
     def nodes(self, prefixes: list[list[int]]) -> list[Node]:
         """Give prefixes of its tree as logits processors see them."""
         known = len(self.prefix)
-        return [Node(self.index, self.text, prefix[known:]) for prefix in prefixes]
+        return [self._node(prefix[known:]) for prefix in prefixes]
+
+    def _node(self, tail: list[int]) -> Node:
+        ends = [k for k, token in enumerate(tail) if token in self._stop.end_tokens]
+        if ends:
+            behind = len(tail) - ends[0] - 1
+            tail = tail[: ends[0] + 1] + [self._stop.padding] * behind
+        return Node(self.index, self.text, tail, bool(ends) or len(tail) >= self.left)
 
     def append(self, token_ids: Sequence[int]) -> None:
         """Add tokens, up to the one after which the row is to stop."""
         for token_id in token_ids:
             self._sequence[self.length] = token_id
             super().append([token_id])
-            self.ended = self.left == 0 or self._stop(self.index, self.text)
+            self.ended = self.left == 0 or self._stop(self.text)
             if self.ended:
                 break
 
+    def end_at(self, length: int) -> None:
+        """End the row, taking back the tokens beyond a length."""
+        surplus = self.length - length
+        self._sequence[length : self.length] = self._stop.padding
+        self.prefix = self.prefix[: len(self.prefix) - surplus]
+        self.left += surplus
+        self.ended = True
+
 
 class Stop:
-    """The stopping criteria of one call of ``generate``, asked about one row at a time.
+    """The stopping criteria of transformers in a call of ``generate``, asked about single texts.
 
     Parameters
     ----------
-    criteria : StoppingCriteriaList
-    num_rows : int
-        B, the rows of the batch.
-    device : torch.device
-        Where criteria from elsewhere expect the tokens.
+    criteria : list of StoppingCriteria
+        To which all rows of a batch are alike.
+    padding : int
+        The token that stands behind the end of a text.
+
+    Attributes
+    ----------
+    padding : int
+    end_tokens : frozenset of int
+        Tokens that end a text.
     """
 
-    def __init__(self, criteria: Any, num_rows: int, device: Any) -> None:
-        own = "transformers.generation.stopping_criteria"
-        self._own = [each for each in criteria if type(each).__module__ == own]
-        self._others = [each for each in criteria if type(each).__module__ != own]
-        self._num_rows, self._device = num_rows, device
+    def __init__(self, criteria: Sequence[Any], padding: int) -> None:
+        self._criteria, self.padding = criteria, padding
+        ends = [each.eos_token_id.tolist() for each in criteria if hasattr(each, "eos_token_id")]
+        self.end_tokens = frozenset(token for own in ends for token in own)
 
-    def __call__(self, row: int, text: Any) -> bool:
+    def __call__(self, text: Any) -> bool:
         """Tell whether a text, (L,), is complete."""
-        if any(bool(criterion(text[None], None)) for criterion in self._own):
-            return True
-        if not self._others:
-            return False
-        # They may look at a row's place in the batch: the text is in every row of what they are
-        # shown, and what they say of its own row counts.
-        import torch
-
-        texts = text.repeat(self._num_rows, 1).to(self._device)
-        found = (torch.as_tensor(criterion(texts, None)) for criterion in self._others)
-        return any(bool(each.expand(self._num_rows)[row]) for each in found)
+        return any(bool(criterion(text[None], None)) for criterion in self._criteria)
 
 
 class Batch:
@@ -97,26 +116,78 @@ class Batch:
     Parameters
     ----------
     rows : list of BatchRow
-    sequences : tensor of int64, shape (B, L)
-        What the rows write to; on the host, where single tokens cost no time.
+    sequences : tensor of int64, shape (B, M)
+        What the rows write to, with padding behind them; on the host, where single tokens cost no
+        time.
     prompt_length : int
+    criteria : list of StoppingCriteria
+        Those that are asked about all rows together, as they may look at a row's place in the
+        batch, or remember what they have seen.
+    device : torch.device
+        Where these expect the tokens.
+    padded_ends : bool
+        Whether a row that they end holds padding from there on. Else it goes on, until they have
+        ended all rows.
+
+    Attributes
+    ----------
+    settled : int
+        Length up to which no criterion can take anything back.
     """
 
-    def __init__(self, rows: list[BatchRow], sequences: Any, prompt_length: int) -> None:
-        self.rows = rows
-        self._sequences, self._streamed = sequences, prompt_length
+    def __init__(
+        self,
+        rows: list[BatchRow],
+        sequences: Any,
+        prompt_length: int,
+        criteria: Sequence[Any],
+        device: Any,
+        *,
+        padded_ends: bool,
+    ) -> None:
+        self.rows, self.padded = rows, sequences
+        self.settled = self._streamed = prompt_length
+        self._criteria, self._device = criteria, device
+        self._padded_ends, self._complete = padded_ends, [False] * len(rows)
 
     def sequences(self) -> Any:
         """Give the tokens of all rows, as far as the longest: (B, L), on the host."""
-        return self._sequences[:, : max(row.length for row in self.rows)]
+        return self.padded[:, : max(row.length for row in self.rows)]
+
+    def settle(self) -> None:
+        """Ask the criteria about each length that all rows have reached, or ended before.
+
+        They are called as in plain generation: once for each length, in order, with all rows. Rows
+        that come ahead of others wait for nobody, but lose what is behind the end.
+        """
+        while True:
+            going = [row for row in self.rows if not row.ended or row.length > self.settled]
+            if min((row.length for row in going), default=0) <= self.settled:
+                return
+            self.settled += 1
+            self._ask(self.padded[:, : self.settled])
+            if self._padded_ends or all(self._complete):
+                for row in going:
+                    if self._complete[row.index]:
+                        row.end_at(self.settled)
+
+    def _ask(self, texts: Any) -> None:
+        """Ask the criteria which texts, (B, L), are complete."""
+        import torch
+
+        if not self._criteria:
+            return
+        found = torch.tensor(self._complete)
+        shown = texts.to(self._device, copy=True)
+        for criterion in self._criteria:
+            found |= torch.as_tensor(criterion(shown, None)).cpu().bool()
+        self._complete = found.tolist()
 
     def stream(self, streamer: Any) -> None:
-        """Give a streamer the tokens of each place that all rows have reached, or ended before."""
-        longest = max(row.length for row in self.rows)
-        reached = min((row.length for row in self.rows if not row.ended), default=longest)
-        for place in range(self._streamed, reached):
-            streamer.put(self._sequences[:, place].clone())
-        self._streamed = max(self._streamed, reached)
+        """Give a streamer the tokens of each place that is settled."""
+        for place in range(self._streamed, self.settled):
+            streamer.put(self.padded[:, place].clone())
+        self._streamed = self.settled
 
 
 def read_batch(
@@ -167,15 +238,19 @@ def read_batch(
             "the prompt"
         )
     padding = _read_padding(config)
-    early = [each for each in criteria if type(each).__name__ != "MaxLengthCriteria"]
-    if padding is None and num_rows > 1 and early:
+    # Without an end token ``generate`` lets rows go on until all of them are complete.
+    padded_ends = any(hasattr(each, "eos_token_id") for each in criteria)
+    if padding is None and num_rows > 1 and padded_ends:
         raise InvalidArgumentError(
             "pad_token_id is not set; it fills up rows that stop before others"
         )
-    shape = (num_rows, config.max_length)
-    sequences = torch.full(shape, 0 if padding is None else padding, dtype=torch.int64)
+    padding = padding or 0
+    sequences = torch.full((num_rows, config.max_length), padding, dtype=torch.int64)
     sequences[:, :prompt_length] = input_ids
-    stop = Stop(criteria, num_rows, input_ids.device)
+    early = [each for each in criteria if type(each).__name__ != "MaxLengthCriteria"]
+    own = "transformers.generation.stopping_criteria"
+    alike = [each for each in early if padded_ends and type(each).__module__ == own]
+    stop = Stop(alike, padding)
     prefixes = [row[seen].tolist() for row, seen in zip(input_ids, read, strict=True)]
     rows = [
         BatchRow(index, prefix, own_seed, sequences[index], prompt_length, stop)
@@ -183,7 +258,10 @@ def read_batch(
             zip(prefixes, row_seeds(seed, prefixes), strict=True)
         )
     ]
-    return Batch(rows, sequences, prompt_length)
+    together = [each for each in early if each not in alike]
+    return Batch(
+        rows, sequences, prompt_length, together, input_ids.device, padded_ends=padded_ends
+    )
 
 
 def _read_padding(config: Any) -> int | None:

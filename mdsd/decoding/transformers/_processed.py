@@ -33,7 +33,12 @@ class ProcessedRows:
     def logits(self, prefixes: Prefixes) -> list[Any]:
         nodes = self._nodes(prefixes)
         together = [node for own in nodes for node in own]
-        scores = self._processors(together, _joined(self._model.logits(prefixes)))
+        logits = _joined(self._model.logits(prefixes))
+        # Where a model leaves no token possible there is nothing to process.
+        empty = (logits == -float("inf")).all(-1).tolist()
+        pairs = zip(together, empty, strict=True)
+        asked = [node._replace(over=node.over or nothing) for node, nothing in pairs]
+        scores = self._processors(asked, logits, together)
         return np.split(scores, np.cumsum([len(own) for own in nodes])[:-1])
 
     def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:
@@ -45,10 +50,11 @@ class LazyRows(ProcessedRows):
     """A model whose logits are processed for the nodes that a verification asks about."""
 
     def logits(self, prefixes: Prefixes) -> list[Any]:
-        found = self._model.logits(prefixes)
+        found, by_row = self._model.logits(prefixes), self._nodes(prefixes)
+        together = [node for own in by_row for node in own]
         return [
-            NodeScores(self._processors, nodes, logits)
-            for nodes, logits in zip(self._nodes(prefixes), found, strict=True)
+            NodeScores(self._processors, nodes, logits, together)
+            for nodes, logits in zip(by_row, found, strict=True)
         ]
 
 

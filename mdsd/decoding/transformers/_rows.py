@@ -6,37 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from mdsd._typing import AnyArray, BoolArray, IntArray
-from mdsd.decoding.rows import Prefixes, RowModel
+from mdsd._typing import BoolArray, IntArray
+from mdsd.decoding.rows import Prefixes
 from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, keep_slots, new_cache
 from mdsd.decoding.transformers._support import forward_parameters
 from mdsd.decoding.transformers._texts import CachedText
-from mdsd.decoding.vocabulary import MappedModel
 from mdsd.errors import InvalidTokenError, UnsupportedError
-
-
-class MappedRows:
-    """The rows of a model over another vocabulary.
-
-    Parameters
-    ----------
-    mapped : MappedModel
-    rows : RowModel
-        Of the model inside.
-    """
-
-    def __init__(self, mapped: MappedModel, rows: RowModel) -> None:
-        self.name, self._mapped, self._rows = rows.name, mapped, rows
-
-    def logits(self, prefixes: Prefixes) -> list[Any]:
-        read = [[self._mapped._read(prefix) for prefix in asked] for asked in prefixes]
-        return [
-            self._mapped._written(on_host(own)) if len(own) else own
-            for own in self._rows.logits(read)
-        ]
-
-    def keep(self, rows: list[int], prefixes: list[list[int]]) -> None:
-        self._rows.keep(rows, [self._mapped._read(prefix) for prefix in prefixes])
 
 
 class CachedRows:
@@ -179,9 +154,3 @@ class CachedRows:
             slots[row, : len(places)] = places
         keep_slots(self.cache, rows, slots)
         self._slots = slots.shape[1]
-
-
-def on_host(logits: Any) -> AnyArray:
-    """Copy logits to the host, in float32 if they are a tensor."""
-    found: AnyArray = logits.float().cpu().numpy() if hasattr(logits, "cpu") else logits
-    return found

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mdsd._arguments import shown
+from mdsd import _random
 from mdsd.errors import InvalidArgumentError
-
-_MOST = 2**63 - 1
 
 
 def read_seed(rng: Any = None, generator: Any = None, seed: Any = None) -> int:
@@ -31,25 +29,13 @@ def read_seed(rng: Any = None, generator: Any = None, seed: Any = None) -> int:
     InvalidArgumentError
         If several are given, or one is of another kind.
     """
-    import torch
-
     named = {"rng": rng, "generator": generator, "seed": seed}
     given = {name: source for name, source in named.items() if source is not None}
     if len(given) > 1:
         raise InvalidArgumentError(f"{' and '.join(given)} are given; expected one of them")
-    name, source = next(iter(given.items()), ("rng", None))
-    if source is None or isinstance(source, torch.Generator):
-        device = "cpu" if source is None else source.device
-        return int(torch.randint(_MOST, (), generator=source, device=device))
-    if isinstance(source, np.random.Generator):
-        return int(source.integers(_MOST))
-    whole = isinstance(source, (int, np.integer)) and not isinstance(source, bool)
-    if whole and source >= 0:
-        return int(source)
-    raise InvalidArgumentError(
-        f"{name} is {shown(source)}; expected a torch.Generator, a numpy.random.Generator, a "
-        "seed >= 0, or None"
-    )
+    for name, source in given.items():
+        return _random.read_seed(name, source)
+    return _random.draw_torch_seed()
 
 
 def row_seeds(seed: int, prompts: list[list[int]]) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mdsd._arguments import shown
 from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, cache_of, new_cache
+from mdsd.decoding.transformers._stateful import STATELESS, kept_state
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
 _MASKED_ATTENTION = ("sdpa", "eager")
@@ -67,6 +68,36 @@ def check_causal(name: str, model: Any) -> None:
             f"{name} is {type(model).__name__}; expected a causal language model of transformers"
         )
     _refuse(f"{name} ({type(model).__name__})", _problems(model))
+
+
+def check_tokenizer(name: str, tokenizer: Any) -> None:
+    """Refuse what cannot say which token an id stands for.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Naming the argument.
+    """
+    if not callable(getattr(tokenizer, "get_vocab", None)) or isinstance(tokenizer, type):
+        raise InvalidArgumentError(
+            f"{name} is {shown(tokenizer)}; expected a tokenizer of transformers"
+        )
+
+
+def find_tokenizer(model: Any) -> Any:
+    """Load the tokenizer that lies where a model was loaded from; None if there is none.
+
+    Nothing is downloaded.
+    """
+    place = getattr(model, "name_or_path", "")
+    if not place:
+        return None
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(place, local_files_only=True)
+    except Exception:  # of any class, as the files decide which code reads them
+        return None
 
 
 def _refuse(name: str, problems: Iterator[str]) -> None:
@@ -164,7 +195,7 @@ def check_settings(model: Any, config: Any, arguments: dict[str, Any]) -> None:
 
 
 def check_processors(processors: Any) -> None:
-    """Refuse logits processors that are no function of a prefix and its logits.
+    """Refuse logits processors that are no function of row, prefix and logits.
 
     Raises
     ------
@@ -174,10 +205,24 @@ def check_processors(processors: Any) -> None:
     for processor in processors:
         for kind in type(processor).__mro__:
             if kind.__name__ in _STATEFUL:
-                raise UnsupportedError(
-                    f"{type(processor).__name__} {_STATEFUL[kind.__name__]}, which is not "
-                    "supported: prefixes of a tree are processed whose tokens may be rejected"
+                _refuse_processor(processor, _STATEFUL[kind.__name__])
+        for function in (processor, getattr(processor, "_prefix_allowed_tokens_fn", None)):
+            state = kept_state(function)
+            if state is not None:
+                _refuse_processor(
+                    function,
+                    f"keeps {state!r} from one call to the next",
+                    "; if what it returns depends on row, prefix and logits alone, give it an "
+                    f"attribute {STATELESS} = True",
                 )
+
+
+def _refuse_processor(processor: Any, why: str, otherwise: str = "") -> None:
+    name = getattr(processor, "__qualname__", type(processor).__name__)
+    raise UnsupportedError(
+        f"{name} {why}, which is not supported: prefixes of a tree are processed whose tokens may "
+        f"be rejected{otherwise}"
+    )
 
 
 def check_positions(given: Any, expected: Any, read: Any) -> None:

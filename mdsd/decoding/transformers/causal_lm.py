@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mdsd._typing import AnyArray
-from mdsd.decoding.transformers._rows import CachedRows, on_host
-from mdsd.decoding.transformers._support import check_causal
+from mdsd.decoding.transformers._rows import CachedRows
+from mdsd.decoding.transformers._support import check_causal, check_tokenizer, find_tokenizer
 from mdsd.decoding.transformers._texts import common_length
+from mdsd.decoding.vocabulary import on_host
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -23,10 +24,15 @@ class CausalLM:
     ----------
     model : PreTrainedModel
         Decoder-only, with full attention (``eager`` or ``sdpa``).
+    tokenizer : PreTrainedTokenizer, optional
+        By default the one that lies where the model was loaded from, on this machine, if there is
+        one: it is looked at where a target and a draft model have vocabularies of different sizes.
 
     Attributes
     ----------
     model : PreTrainedModel
+    given_tokenizer : PreTrainedTokenizer or None
+        As given.
     vocab_size : int
         V: the number of logits.
     context_length : int or None
@@ -59,14 +65,23 @@ class CausalLM:
         print(result.tokens_per_target_call, result.seconds)
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: Any = None) -> None:
         check_causal("model", model)
-        self.model = model
+        if tokenizer is not None:
+            check_tokenizer("tokenizer", tokenizer)
+        self.model, self.given_tokenizer = model, tokenizer
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         longest = getattr(
             model.config.get_text_config(decoder=True), "max_position_embeddings", None
         )
         self.context_length = None if longest is None else int(longest)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer; None if none is known."""
+        if self.given_tokenizer is not None:
+            return self.given_tokenizer
+        return find_tokenizer(self.model)
 
     @cached_property
     def _rows(self) -> CachedRows:

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._random import RandomSource
 from mdsd._typing import Tensor
-from mdsd.decoding.decoder import make_decoder
+from mdsd.decoding.decoder import Decoder, draft_rows, make_decoder
 from mdsd.decoding.growth import TreeOption
 from mdsd.decoding.models import Model, check_model
+from mdsd.decoding.results import StepCount, count_steps
 from mdsd.decoding.rows import PlainRows, RowModel
 from mdsd.decoding.steps import StepVerification
-from mdsd.decoding.transformers._batch import read_batch
-from mdsd.decoding.transformers._caches import CACHE_KEYWORDS, cache_of
+from mdsd.decoding.transformers._batch import BatchRow, read_batch
+from mdsd.decoding.transformers._caches import cache_of
+from mdsd.decoding.transformers._output import make_output
 from mdsd.decoding.transformers._processed import LazyRows, ProcessedRows
-from mdsd.decoding.transformers._rows import CachedRows, MappedRows
+from mdsd.decoding.transformers._rows import CachedRows
 from mdsd.decoding.transformers._scores import Processors
 from mdsd.decoding.transformers._seeds import read_seed
 from mdsd.decoding.transformers._support import (
     check_causal,
     check_processors,
     check_settings,
+    check_tokenizer,
     is_transformers_model,
 )
 from mdsd.decoding.transformers.causal_lm import CausalLM
-from mdsd.decoding.vocabulary import MappedModel
+from mdsd.decoding.vocabulary import MappedModel, fit_vocabulary
+from mdsd.decoding.windows import check_room
 from mdsd.drafts import Draft
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier
@@ -45,7 +51,6 @@ if TYPE_CHECKING:
     from transformers.generation.streamers import BaseStreamer
 
     DraftModel: TypeAlias = PreTrainedModel | Model
-    TorchSource: TypeAlias = torch.Generator | RandomSource
 
 
 def multi_draft(
@@ -57,15 +62,17 @@ def multi_draft(
     *,
     draft_model: DraftModel | Sequence[DraftModel] | None = None,
     target_token_ids: ArrayLike | None = None,
+    target_tokenizer: Any = None,
+    draft_tokenizer: Any = None,
     draft: Draft = "without_replacement",
     verifier: str | Verifier | StepVerification = "rrs",
     num_drafts: int = 3,
     depth: int = 4,
     tree: TreeOption | None = None,
     scheme: str = "tree",
-    rng: TorchSource = None,
-    generator: TorchSource = None,
-    seed: TorchSource = None,
+    rng: RandomSource = None,
+    generator: RandomSource = None,
+    seed: RandomSource = None,
     streamer: BaseStreamer | None = None,
     **model_kwargs: Any,
 ) -> Tensor:
@@ -84,6 +91,10 @@ def multi_draft(
     target_token_ids : array_like of int, shape (W,), optional
         For a draft model with another vocabulary: the target's id of each of its W tokens, as for
         `MappedModel`, which can be given as `draft_model` as well.
+    target_tokenizer, draft_tokenizer : PreTrainedTokenizer, optional
+        For models whose vocabularies differ in size, of one family for instance, with more padding
+        or less: what their ids stand for. One of both stands for both. By default, the tokenizers
+        that lie where the models were loaded from. (``tokenizer`` itself stays in ``generate``.)
     draft : str or DraftKind, default "without_replacement"
         Draft distribution at each node, as for `mdsd.decoding.generate`.
     verifier : str, Verifier or StepVerification, default "rrs"
@@ -105,17 +116,20 @@ def multi_draft(
     -------
     tensor of int, shape (B, L), or GenerateDecoderOnlyOutput
         Prompts and new tokens, as ``generate`` returns them. Behind its end a row holds padding.
-        With ``return_dict_in_generate``, `sequences`, and for a single row its cache.
+        With ``return_dict_in_generate``, `sequences`, for a single row its cache, and `results`: a
+        `mdsd.decoding.DecodeResult` of each row, which tells what was accepted and what it took.
 
     Raises
     ------
     UnsupportedError
         Before any model is run: for encoder-decoder models, attention implementations without 4-D
         masks, caches other than dynamic ones of full attention (sliding-window, recurrent, static,
-        quantized, offloaded or filled ones), beams, logits processors that keep a state, inputs
+        quantized, offloaded or filled ones), beams, logits processors that keep a state, as far as
+        their code shows (one whose attribute ``stateless`` is true is taken at its word), inputs
         other than token ids, and for verifiers that do not support the draft distribution.
     InvalidDistributionError
-        If the vocabularies differ in size and there is no map, or a model returns bad logits.
+        If the vocabularies differ in size and there is neither map nor tokenizer, or a model
+        returns bad logits.
     InvalidArgumentError, InvalidTokenError
         If another argument is not what it should be.
 
@@ -128,15 +142,18 @@ def multi_draft(
 
     Logits processors, and the warpers of ``temperature``, ``top_k`` and the like, are applied to
     both models: at each node to the prefix that leads to it. They must be functions of the prefix
-    and its logits. Then the output is distributed as without ``custom_generate``.
+    and its logits, and may be of the row: all are asked about texts of the rows themselves, and not
+    beyond an end token. Then the output is distributed as without ``custom_generate``.
     With ``do_sample=False`` its tokens are the same, but for ties, which rounding may decide
     differently; a node then has one child, the draft model's most likely token.
 
-    Rows do not depend on each other. The random streams of a row depend on the seed, its prompt,
-    and how many equal prompts come before it, so the row comes out the same in any batch, as far
-    as the models compute the same logits for it there.
+    Rows do not depend on each other, but for logits processors of one's own, which are shown whole
+    batches: all rows go on by as many tokens as the slowest of them then. The random streams of a
+    row depend on the seed, its prompt, and how many equal prompts come before it, so the row comes
+    out the same in any batch, as far as the models compute the same logits for it there.
 
-    Stopping criteria are asked after each token, about one row at a time.
+    Stopping criteria are asked as ``generate`` asks them: about all rows together, once for each
+    length, in order. Steps that one of them takes back are not counted.
 
     Examples
     --------
@@ -163,8 +180,16 @@ def multi_draft(
     check_causal("the target", model)
     check_settings(model, generation_config, model_kwargs)
     check_processors(logits_processor or ())
-    target = CausalLM(model)
-    drafting = _read_draft_models(draft_model, target_token_ids, target.vocab_size)
+    for name, tokenizer in (
+        ("target_tokenizer", target_tokenizer),
+        ("draft_tokenizer", draft_tokenizer),
+    ):
+        if tokenizer is not None:
+            check_tokenizer(name, tokenizer)
+    target = CausalLM(model, target_tokenizer or draft_tokenizer)
+    drafting = _read_draft_models(
+        draft_model, target_token_ids, target, draft_tokenizer or target_tokenizer
+    )
     decoder = make_decoder(
         target,
         drafting,
@@ -183,24 +208,35 @@ def multi_draft(
         model_kwargs,
         read_seed(rng, generator, seed),
     )
+    longest = max(batch.rows, key=lambda row: len(row.prefix))
+    check_room("max_new_tokens", len(longest.prefix), longest.left, decoder.context_length)
     active = batch.rows
     alone = len(active) == 1
     chunk = getattr(generation_config, "prefill_chunk_size", None)
     own_cache = cache_of(model_kwargs) if alone else None
     cached = CachedRows("target", model, len(active), chunk, own_cache)
-    processors = Processors(logits_processor or (), len(active), input_ids.device)
+    processors = Processors(logits_processor or (), batch.padded, input_ids.device)
     models = drafting if isinstance(drafting, list) else [drafting]
+
+    def make_rows(name: str, drafter: Model) -> RowModel:
+        """Have a draft model asked about the rows of a batch together, if it can be."""
+        if isinstance(drafter, CausalLM):
+            return CachedRows(name, drafter.model, len(active), chunk)
+        return PlainRows(name, drafter)
+
     decoder = replace(
         decoder,
         target=LazyRows(cached, processors, active),
         draft_models=tuple(
-            ProcessedRows(_row_model(plain.name, each, len(active), chunk), processors, active)
+            ProcessedRows(
+                draft_rows(plain.name, each, make_rows, decoder.notices), processors, active
+            )
             for plain, each in zip(decoder.draft_models, models, strict=True)
         ),
     )
     while active:
-        for row, scored in zip(active, decoder.score(decoder.draw(active)), strict=True):
-            row.append(decoder.verify(scored, row.left, row.choices).token_ids)
+        _take_step(decoder, active, model.device, in_step=processors.in_step)
+        batch.settle()
         if streamer is not None:
             batch.stream(streamer)
         going_on = [place for place, row in enumerate(active) if not row.ended]
@@ -218,20 +254,64 @@ def multi_draft(
         # As behind plain sampling, it holds all but the last token.
         cached.keep([0], [batch.rows[0].prefix[:-1]])
         cache = cached.cache
-    return _output(sequences, cache)
+    results = [count_steps(row.steps, row.new_tokens) for row in batch.rows]
+    return make_output(sequences, cache, results)
 
 
-def _read_draft_models(draft_model: Any, target_token_ids: Any, vocab_size: int) -> Any:
+def _take_step(decoder: Decoder, rows: list[BatchRow], device: Any, *, in_step: bool) -> None:
+    """Draft, score and verify a tree for each row, and count what that took.
+
+    Calls made for several rows count for each of them with an equal share of their time. With
+    `in_step` all rows get as many tokens as the one that gets fewest: what others did for a row has
+    no part in its tokens, and goes on from those it has got by the law of the target.
+    """
+    begin = perf_counter()
+    drawn = decoder.draw(rows)
+    drafted = perf_counter()
+    scored = decoder.score(drawn)
+    if device.type == "cuda":  # where calls return before their work is done
+        import torch
+
+        torch.cuda.synchronize(device)
+    seen = perf_counter()
+    shares = (drafted - begin) / len(rows), (seen - drafted) / len(rows)
+    steps, clock = [], [seen]
+    for row, tree in zip(rows, scored, strict=True):
+        steps.append(decoder.verify(tree, row.left, row.choices))
+        clock.append(perf_counter())
+    most = min(len(step.token_ids) for step in steps) if in_step else None
+    for row, drafting, tree, step, seconds in zip(
+        rows, drawn, scored, steps, np.diff(clock).tolist(), strict=True
+    ):
+        before = row.length
+        row.append(step.token_ids[:most])
+        emitted = row.length - before
+        row.steps.append(
+            StepCount(
+                tree.shape.depth,
+                min(step.accepted, emitted),
+                emitted,
+                drafting.levels_asked * len(decoder.draft_models),
+                (*shares, seconds),
+            )
+        )
+
+
+def _read_draft_models(
+    draft_model: Any, target_token_ids: Any, target: CausalLM, tokenizer: Any
+) -> Any:
     """Make models of `mdsd.decoding` of what is given as one, or as a list of them."""
     if isinstance(draft_model, (list, tuple)):
         return [
-            _read_draft_model(f"draft_model[{k}]", each, target_token_ids, vocab_size)
+            _read_draft_model(f"draft_model[{k}]", each, target_token_ids, target, tokenizer)
             for k, each in enumerate(draft_model)
         ]
-    return _read_draft_model("draft_model", draft_model, target_token_ids, vocab_size)
+    return _read_draft_model("draft_model", draft_model, target_token_ids, target, tokenizer)
 
 
-def _read_draft_model(name: str, given: Any, target_token_ids: Any, vocab_size: int) -> Any:
+def _read_draft_model(
+    name: str, given: Any, target_token_ids: Any, target: CausalLM, tokenizer: Any
+) -> Any:
     if given is None:
         raise InvalidArgumentError(
             f"{name} is missing; give a model of transformers, or one of mdsd.decoding"
@@ -239,19 +319,10 @@ def _read_draft_model(name: str, given: Any, target_token_ids: Any, vocab_size: 
     model = given
     if is_transformers_model(given):
         check_causal(name, given)
-        model = CausalLM(given)
+        model = CausalLM(given, tokenizer)
     if target_token_ids is not None:
-        return MappedModel(check_model(name, model), target_token_ids, vocab_size)
-    return model
-
-
-def _row_model(name: str, model: Model, num_rows: int, chunk: int | None) -> RowModel:
-    """Have a draft model asked about the rows of a batch together, if it can be."""
-    if isinstance(model, CausalLM):
-        return CachedRows(name, model.model, num_rows, chunk)
-    if isinstance(model, MappedModel):
-        return MappedRows(model, _row_model(name, model._model, num_rows, chunk))
-    return PlainRows(name, model)
+        return MappedModel(check_model(name, model), target_token_ids, target.vocab_size)
+    return fit_vocabulary(model, target) if isinstance(model, CausalLM) else model
 
 
 def _callers_streamer() -> Any:
@@ -259,12 +330,3 @@ def _callers_streamer() -> Any:
     caller = sys._getframe(2)
     inside = caller.f_globals.get("__name__") == "transformers.generation.utils"
     return caller.f_locals.get("streamer") if inside else None
-
-
-def _output(sequences: Any, cache: Any) -> Any:
-    """Make what ``generate`` returns with ``return_dict_in_generate``."""
-    from transformers.generation import GenerateDecoderOnlyOutput
-
-    names = {field.name for field in fields(GenerateDecoderOnlyOutput)}
-    keyword = next(name for name in CACHE_KEYWORDS if name in names)
-    return GenerateDecoderOnlyOutput(sequences=sequences, **{keyword: cache})

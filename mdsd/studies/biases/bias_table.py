@@ -9,15 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from mdsd.studies.biases.bias_rows import BiasRow
-from mdsd.studies.terminal import (
-    NONE,
-    Columns,
-    Paragraph,
-    as_mean,
-    as_probability,
-    counted,
-    plain_table,
-)
+from mdsd.studies.fitting import FittedTable, Paragraph
+from mdsd.studies.terminal import NONE, Columns, as_mean, as_probability, counted
 
 
 def bias_groups(rows: Sequence[BiasRow]) -> list[tuple[str, list[BiasRow]]]:
@@ -55,9 +48,9 @@ def bias_report(rows: Sequence[BiasRow], positions: int) -> RenderableType:
     }
     parts: list[RenderableType] = []
     for title, group in bias_groups(rows):
-        table = plain_table(*columns)
+        table = FittedTable(*columns)
         for row in group:
-            table.add_row(*(write(row) for write in columns.values()))
+            table.add(*(write(row) for write in columns.values()))
         parts += [Paragraph(f"{row.data}, {title}", "bold"), table, ""]
         if group[0].positions < positions:
             some = counted(group[0].positions, "position")

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from mdsd.studies.biases.bias_rows import BiasRow
 from mdsd.studies.biases.bias_table import bias_groups
-from mdsd.studies.plots import STYLE, legend, panel_grid, verifier_look
+from mdsd.studies.panels import (
+    STYLE,
+    legend,
+    panel_grid,
+    say_nothing,
+    shortened,
+    verifier_look,
+    write_title,
+)
+from mdsd.studies.terminal import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +54,10 @@ def bias_figure(rows: Sequence[BiasRow]) -> Figure:
             axis.set_ylim(0.0, 1.03)
         figure.supxlabel("total variation of the output from the target", fontsize=9)
         figure.supylabel("acceptance, mean over positions ± s.e.", fontsize=9)
-        figure.suptitle(f"What rules accept, and their bias\n{rows[0].data}", fontsize=9)
+        positions = counted(max(row.positions for row in rows), "position")
+        write_title(
+            figure, "What rules accept, and their bias", [shortened(rows[0].data), positions]
+        )
         legend(figure, axes, [_FRONT, *names])
     return figure
 
@@ -76,7 +88,7 @@ def _draw_rules(axis: Axes, rows: Sequence[BiasRow], names: Sequence[str]) -> No
                 capsize=2.0,
             )
     if not axis.has_data():
-        axis.text(0.5, 0.5, "not computed", ha="center", transform=axis.transAxes, color="0.4")
+        say_nothing(axis)
 
 
 def _look(name: str, names: Sequence[str]) -> dict[str, Any]:

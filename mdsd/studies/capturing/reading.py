@@ -8,8 +8,10 @@ import numpy as np
 
 from mdsd._random import draw_tokens, generator
 from mdsd._typing import AnyArray
-from mdsd.decoding import Model
-from mdsd.decoding.models import model_logits
+from mdsd.decoding import MappedModel, Model
+from mdsd.decoding.decoder import draft_rows
+from mdsd.decoding.rows import PlainRows
+from mdsd.decoding.windows import Notices, window_start
 from mdsd.errors import InvalidDistributionError
 from mdsd.filters import probs_from_logits
 from mdsd.studies.capturing.capture_settings import CaptureSettings
@@ -34,23 +36,6 @@ def blocks(first: int, stop: int, vocab_size: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, stop)
 
 
-def window_start(token: int, context_length: int | None) -> int:
-    """First token that a model sees where it is asked about what follows a token.
-
-    Windows move on by half a context at a time, so that most tokens are read once or twice and all
-    but the first see at least half a context.
-
-    Examples
-    --------
-    >>> [window_start(token, 4) for token in range(8)]
-    [0, 0, 0, 0, 2, 2, 4, 4]
-    """
-    if context_length is None or token < context_length:
-        return 0
-    step = max(1, context_length // 2)
-    return ((token - context_length) // step + 1) * step
-
-
 class Reader:
     """A model at one text.
 
@@ -63,10 +48,14 @@ class Reader:
         texts before; one with a ``context_length`` is never shown more.
     text_name : str
         What to call the text in an error.
+    notices : Notices
+        Told of positions that are left out.
     """
 
-    def __init__(self, name: str, model: Model, text_name: str) -> None:
+    def __init__(self, name: str, model: Model, text_name: str, notices: Notices) -> None:
         self._name, self._model, self._text_name = name, model, text_name
+        self._notices = notices
+        self._rows = draft_rows(name, model, PlainRows, notices)
         self._context_length: int | None = getattr(model, "context_length", None)
         self._forget = getattr(model, "forget", None)
         self._start, self._read = -1, 0
@@ -84,6 +73,7 @@ class Reader:
         Returns
         -------
         ndarray, shape (stop - first, V)
+            Minus infinity where all that a `MappedModel` proposes is unknown to the target.
 
         Raises
         ------
@@ -99,7 +89,7 @@ class Reader:
                 end += 1
             self._go_to(text, start, first)
             prefixes = [text[start : token + 1] for token in range(first, end)]
-            rows = model_logits(self._name, self._model, prefixes)
+            (rows,) = self._rows.logits([prefixes])
             self._check(rows, first)
             parts.append(rows)
             self._read = end
@@ -116,11 +106,19 @@ class Reader:
             size = _block_size(self._model.vocab_size)
             # Not all in one call, which may take more memory than there is.
             for stop in range(self._read + size, first, size):
-                model_logits(self._name, self._model, [text[start:stop]])
+                self._rows.logits([[text[start:stop]]])
 
     def _check(self, rows: AnyArray, first: int) -> None:
         peaks = rows.max(axis=1)  # NaN if there is one
         bad = ~np.isfinite(peaks)
+        if isinstance(self._model, MappedModel) and (lost := peaks == -np.inf).any():
+            self._notices.add(
+                f"positions without {self._name}",
+                f"{self._name} proposes only tokens that the target does not have, first after "
+                f"token {first + int(lost.argmax())} of {self._text_name}: such positions are left "
+                "out",
+            )
+            bad &= ~lost
         if not bad.any():
             return
         row = int(bad.argmax())

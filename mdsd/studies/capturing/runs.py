@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._files import as_path
@@ -14,6 +15,7 @@ from mdsd.datasets.captures import CapturedPosition
 from mdsd.datasets.captures.folder import check_folder
 from mdsd.datasets.mistaken import warn_of_models
 from mdsd.decoding import Model
+from mdsd.decoding.windows import Notices
 from mdsd.errors import InvalidArgumentError
 from mdsd.studies.capturing.capture_settings import DEFAULT_TOP_K, CaptureSettings
 from mdsd.studies.capturing.folders import last_place, open_writer
@@ -102,7 +104,9 @@ def capture(
         If a text is not made of token ids.
     InvalidDistributionError
         If the vocabularies differ in size, or a model returns something else than logits of
-        distributions: model, text and position are named, and the shard is not written.
+        distributions: model, text and position are named, and the shard is not written. Positions
+        at which a `MappedModel` gives all its mass to tokens that the target does not have are left
+        out, with a warning.
 
     Notes
     -----
@@ -214,32 +218,33 @@ def _positions(
     A text is always read from its beginning, in the same calls, so that what is found does not
     depend on where a capture was interrupted.
     """
-    kept, asked = settings.kept(job.vocab_size), False
+    kept, told, asked = settings.kept(job.vocab_size), Notices(), False
     for number, prompt in enumerate(job.prompts):
         last = len(prompt) - 2 + (settings.max_new_tokens or 0)
         if len(prompt) < settings.shortest_prompt or (number, last) <= after:
             continue
         text, first = prompt, settings.min_context - 1
         if settings.sample:
-            (target, *_) = _readers(job, number)
+            (target, *_) = _readers(job, number, told)
             text = continued(target, prompt, number, settings, job.eos_token_ids)
             first = len(prompt) - 1
-        readers = _readers(job, number)
+        readers = _readers(job, number, told)
         for start, stop in blocks(first, len(text) - 1, job.vocab_size):
             tables = [reader.logits(text, start, stop) for reader in readers]
+            told.give()
             if not asked:
                 warn_of_models(job.names, tables)
                 asked = True
             for row, token in enumerate(range(start, stop)):
-                if (number, token) > after:
-                    rows = [table[row] for table in tables]
+                rows = [table[row] for table in tables]
+                if (number, token) > after and all(each.max() > -np.inf for each in rows):
                     yield captured_position(number, token, rows, kept)
 
 
-def _readers(job: CaptureJob, number: int) -> list[Reader]:
+def _readers(job: CaptureJob, number: int, told: Notices) -> list[Reader]:
     """Let every model begin with a text."""
     labels = [f"target {job.names[0]!r}", *(f"draft model {name!r}" for name in job.names[1:])]
     return [
-        Reader(label, model, f"prompts[{number}]")
+        Reader(label, model, f"prompts[{number}]", told)
         for label, model in zip(labels, job.models, strict=True)
     ]

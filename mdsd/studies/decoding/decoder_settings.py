@@ -13,6 +13,7 @@ from mdsd.decoding.batch_scheme import batch_shape
 from mdsd.decoding.decoder import SCHEMES, read_prompt
 from mdsd.decoding.growing import DEFAULT_ACCEPTANCE
 from mdsd.decoding.verification import PATH_VERIFICATIONS
+from mdsd.decoding.windows import check_room
 from mdsd.drafts import Draft, DraftKind, WithoutReplacement
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions, Filters, read_filters
@@ -197,7 +198,7 @@ def comparison_settings(
         )
     used = {case.verifier for case in cases}
     unused = tuple(name for name in chosen if name not in used)
-    return _settings(models, cases, unused, seeds=seeds, **common)
+    return _settings(models, cases, unused, seeds=seeds, compared=True, **common)
 
 
 def _of_single_drafts(kinds: Sequence[DraftKind]) -> tuple[DraftKind, ...]:
@@ -229,6 +230,7 @@ def _settings(
     unused: tuple[str, ...] = (),
     *,
     seeds: int,
+    compared: bool = False,
     prompt: str = "The",
     max_new_tokens: int = 64,
     seed: int = 0,
@@ -253,7 +255,15 @@ def _settings(
         unused,
     )
     for case in cases:
-        case.decoder(models, **settings.filters.columns)
+        decoder = case.decoder(models, **settings.filters.columns)
+        # Trees of a comparison are not cut where the text ends.
+        check_room(
+            "max_new_tokens",
+            len(prompt_ids),
+            settings.max_new_tokens,
+            decoder.context_length,
+            ahead=decoder.shape.depth if compared else 0,
+        )
     return settings
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from mdsd.studies.decoding.decoder_settings import DecodeSettings, shown_tree
+from mdsd.studies.fitting import FittedTable, Paragraph
 from mdsd.studies.study_rows import DecoderRow, DrawnTreesRow
-from mdsd.studies.terminal import Paragraph, counted, plain_table
+from mdsd.studies.terminal import counted
 
 
 def decode_report(row: DecoderRow) -> RenderableType:
@@ -19,10 +19,10 @@ def decode_report(row: DecoderRow) -> RenderableType:
     ----------
     row : DecoderRow
     """
-    table = plain_table("depth", "steps", "accepted")
+    table = FittedTable("depth", "steps", "accepted")
     shares = zip(row.drafted_by_depth, row.acceptance_by_depth, strict=True)
     for depth, (steps, share) in enumerate(shares, start=1):
-        table.add_row(str(depth), str(steps), f"{share:.3f}")
+        table.add(str(depth), str(steps), f"{share:.3f}")
     total = row.drafting_seconds + row.target_seconds + row.verification_seconds
     spent = " · ".join(
         f"{name} {seconds / total:.0%}"
@@ -54,14 +54,14 @@ def comparison_report(rows: Sequence[DrawnTreesRow], settings: DecodeSettings) -
     rows : sequence of DrawnTreesRow
     settings : DecodeSettings
     """
-    table = plain_table(
+    table = FittedTable(
         "verifier", "draft distribution", "tree", "tokens/call", "difference", "verify"
     )
     for row in rows:
         differs = row.verifier != row.reference
-        table.add_row(
-            Text(row.verifier),
-            Text(row.draft),
+        table.add(
+            row.verifier,
+            row.draft,
             shown_tree(row.tree, row.scheme),
             _with_error(f"{row.tokens_per_target_call:.2f}", row.stderr),
             _with_error(f"{row.difference:+z.2f}", row.difference_stderr) if differs else "",

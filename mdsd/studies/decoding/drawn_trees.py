@@ -178,6 +178,7 @@ class _Group:
             for case, account in self._accounts.items():
                 account.look(self._decoders[case].verification, tree, verifying)
             row.append([choices.token(tree.target_probs[0])])
+        decoder.notices.give()
 
     def _draw(self, decoder: Decoder, row: Row) -> DraftedTree:
         clock = [perf_counter()]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mdsd._arguments import one_line, shown
-from mdsd.decoding import MappedModel, Model, embedded_pair
+from mdsd.decoding import Model, embedded_pair
+from mdsd.decoding.vocabulary import over_vocabulary
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
 
@@ -131,7 +132,7 @@ def folder_models(target: Path, draft_models: Sequence[Path]) -> TextModels:
     drafters: list[Model] = []
     for folder in draft_models:
         own = _load(transformers.AutoTokenizer, folder) if _has_tokenizer(folder) else tokenizer
-        drafters.append(_over_vocabulary(load(folder), own, tokenizer, loaded.vocab_size))
+        drafters.append(over_vocabulary(load(folder), own, tokenizer, loaded.vocab_size))
 
     def decode(token_ids: list[int]) -> str:
         text: str = tokenizer.decode(
@@ -180,22 +181,6 @@ def _load(kind: Any, folder: Path, **options: Any) -> Any:
 
 def _has_tokenizer(folder: Path) -> bool:
     return any(folder.glob("tokenizer*")) or any(folder.glob("*.gguf"))
-
-
-def _over_vocabulary(model: Any, own: Any, target: Any, vocab_size: int) -> Model:
-    """Write a draft model over the target's token ids, unless it has them already."""
-    theirs, known = own.get_vocab(), target.get_vocab()
-    if theirs == known and model.vocab_size == vocab_size:
-        return model  # type: ignore[no-any-return]
-    ids = [-1] * model.vocab_size
-    for token, number in theirs.items():
-        found = known.get(token, -1)
-        # Embeddings may be larger or smaller than the tokenizer's list.
-        if number < len(ids) and found < vocab_size:
-            ids[number] = found
-    if max(ids) < 0:
-        raise UnsupportedError("the draft model has no token in common with the target")
-    return MappedModel(model, ids, vocab_size, unknown_token_id=own.unk_token_id)
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:

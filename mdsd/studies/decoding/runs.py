@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from mdsd.decoding import DecodeResult, generate
+from mdsd.decoding.results import count_at_least
 from mdsd.studies.decoding.cases import DecoderCase
 from mdsd.studies.decoding.decoder_settings import DecodeSettings
 from mdsd.studies.decoding.models import TextModels
@@ -63,20 +64,21 @@ def decoder_row(case: DecoderCase, results: Sequence[DecodeResult]) -> DecoderRo
     calls = [result.target_calls for result in results]
     ratio, stderr = ratio_of_totals(tokens, calls)
     depth = max(len(result.drafted_by_depth) for result in results)
-    drafted, accepted = np.zeros((2, depth))
+    drafted = np.zeros(depth)
     for result in results:
-        deep = len(result.drafted_by_depth)
-        drafted[:deep] += result.drafted_by_depth
-        accepted[:deep] += result.acceptance_by_depth * result.drafted_by_depth
+        drafted[: len(result.drafted_by_depth)] += result.drafted_by_depth
+    lengths = np.concatenate([result.accepted_lengths for result in results])
+    accepted = count_at_least(lengths, depth)
     seconds = [result.seconds for result in results]
     verification = sum(time.verification for time in seconds)
     return DecoderRow(
         **case.label,
         tokens_per_target_call=ratio,
         stderr=stderr,
-        # Shares of whole numbers, which the product above gives but for its last digit.
-        acceptance_by_depth=tuple((np.rint(accepted) / np.maximum(drafted, 1.0)).tolist()),
+        acceptance_by_depth=tuple((accepted / drafted).tolist()),
         drafted_by_depth=tuple(map(int, drafted)),
+        accepted_lengths=tuple(lengths.tolist()),
+        synthetic_acceptance_rates=tuple((accepted / len(lengths)).tolist()),
         tokens=sum(tokens),
         target_calls=sum(calls),
         draft_calls=sum(result.draft_calls for result in results),

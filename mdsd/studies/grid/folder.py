@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from mdsd._arguments import check_name, read_json_object
-from mdsd._files import as_path, new_file, only_writer, os_errors, path_name
+from mdsd._files import as_path, check_folder_name, new_file, only_writer, os_errors, path_name
 from mdsd._version import __version__
 from mdsd.datasets import Source
 from mdsd.errors import InvalidArgumentError
@@ -210,8 +210,9 @@ def opened_study(path: Path, source: Source, settings: StudySettings) -> Iterato
     ------
     InvalidArgumentError
         If the folder holds anything else, another study included, another process is running it,
-        or it cannot be written.
+        it has the name of a file, or it cannot be written.
     """
+    check_folder_name("output", path)
     _make(path)
     with only_writer(path):
         yield StudyFolder(path, source, settings)

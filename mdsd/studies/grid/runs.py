@@ -20,7 +20,7 @@ from mdsd.studies.frames import Rows
 from mdsd.studies.grid.folder import Block, Study, opened_study
 from mdsd.studies.grid.workers import check_workers, run_tasks
 from mdsd.studies.study_rows import StudyRow
-from mdsd.studies.study_settings import StudySettings, grid_settings
+from mdsd.studies.study_settings import StudySettings, study_settings
 from mdsd.studies.values import BlockValues, FilteredBlock, block_values
 from mdsd.verifiers import Verifier
 
@@ -109,8 +109,9 @@ def study(
     check_progress(progress)
     check_filter_names(filters, CUT_COLUMNS)
     source = open_source(data)
-    settings = grid_settings(
+    settings = study_settings(
         source,
+        StudyRow,
         num_drafts=num_drafts,
         drafts=drafts,
         draft_models=draft_models,
@@ -139,7 +140,7 @@ def run_study(
     ----------
     source : Source
     settings : StudySettings
-        From `grid_settings`.
+        From `study_settings`.
     output, workers, scheduler, progress
         As for `study`.
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import (
     Columns,
     as_points,
     as_probability,
+    averaged_report,
     difference_column,
     difference_legend,
-    headed_groups,
-    notes,
-    sectioned,
 )
 
 _LEGEND = (
@@ -39,8 +37,6 @@ def study_table(
         The verifier the differences to which are shown, instead of where acceptance is lost.
     """
     columns: Columns = {
-        "draft distribution": lambda row: row.draft,
-        "n": lambda row: str(row.num_drafts),
         "bound": lambda row: as_probability(row.bound),
         "verifier": lambda row: row.verifier,
         "acceptance": lambda row: as_probability(row.acceptance),
@@ -50,7 +46,6 @@ def study_table(
     }
     legend = _LEGEND
     if against is not None:
-        columns = {name: columns[name] for name in list(columns)[:5]} | difference_column(against)
+        columns = {name: columns[name] for name in list(columns)[:3]} | difference_column(against)
         legend = f"Means over {{}}; {difference_legend(rows, against)}"
-    tables = sectioned(headed_groups(rows), columns, shared=3)
-    return Group(*tables, *notes(rows, positions, legend))
+    return averaged_report(rows, positions, columns, 3, legend)

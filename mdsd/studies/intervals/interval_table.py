@@ -7,8 +7,9 @@ from itertools import groupby
 
 from rich.console import Group, RenderableType
 
+from mdsd.studies.fitting import NO_BREAK, Paragraph
 from mdsd.studies.intervals.interval_rows import IntervalRow
-from mdsd.studies.terminal import Columns, Paragraph, as_mean, counted, models_name, sectioned
+from mdsd.studies.terminal import Columns, as_mean, counted, models_name, sectioned
 
 
 def interval_report(rows: Sequence[IntervalRow], positions: int) -> RenderableType:
@@ -49,7 +50,7 @@ def _notes(rows: Sequence[IntervalRow], positions: int) -> list[str]:
     ]
     short = [
         f"{row.draft_model} {row.draft} n={row.num_drafts}: {row.positions:,}".replace(
-            " ", "\N{NO-BREAK SPACE}"
+            " ", NO_BREAK
         )
         for row in rows
         if row.positions < positions

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mdsd._arguments import check_name, check_whole, shown
+from mdsd._files import os_errors
 from mdsd._frozen import FrozenArrays
 from mdsd._typing import FloatArray, IntArray
 from mdsd.datasets import Source
@@ -21,11 +22,12 @@ from mdsd.drafts import Draft, WithoutReplacement, read_kind
 from mdsd.errors import InvalidArgumentError
 from mdsd.filters import FilterOptions
 from mdsd.studies.cases import Case, Progress, Steps
+from mdsd.studies.study_rows import CompareRow
 from mdsd.studies.study_settings import (
     SEARCH_TOLERANCE,
     StudySettings,
-    compare_settings,
     search_tolerance,
+    study_settings,
 )
 from mdsd.studies.values import FilteredBlock, study_blocks
 from mdsd.verifiers import NaiveVerifier, RRSVerifier, Verifier, get_verifier, verifier_names
@@ -128,9 +130,8 @@ def given_acceptance(text: str) -> RankAcceptance:
         values: Any = [_number(part, "acceptance") for part in text.split(",")]
         return RankAcceptance(np.array(values), None, "given")
     try:
-        content = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidArgumentError(f"{path}: cannot be read: {error.strerror}") from None
+        with os_errors(path, "cannot be read: "):
+            content = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidArgumentError(f"{path}: cannot be read: it is no text in UTF-8") from None
     values = read(content, path)
@@ -312,8 +313,9 @@ def measuring_settings(
         )
     step_verification(verifier).check(kind.example(n, n + 1) for n in range(1, most + 1))
     chosen: dict[str, Any] = dict(filters)
-    study = compare_settings(
+    study = study_settings(
         source,
+        CompareRow,
         num_drafts=(1,),
         drafts=(kind,),
         draft_models=None if draft_model is None else (draft_model,),

@@ -5,14 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
+from mdsd.studies.fitting import FittedTable, Paragraph
 from mdsd.studies.planning.acceptance import RankAcceptance
 from mdsd.studies.planning.search import SearchedTree
 from mdsd.studies.planning.trees import NodeRow, PlannedTree
-from mdsd.studies.terminal import Paragraph, counted, plain_table
+from mdsd.studies.terminal import counted
 from mdsd.trees import TreeShape
+
+_INDENT = 13
+"""Columns before the root."""
+
+_BRANCHES = {
+    step: (("├─ "[:step], "│  "[:step]), ("└─ "[:step], "   "[:step])) for step in (1, 2, 3)
+}
+"""What leads to a node and to those below it: to others, and to the last of its siblings."""
 
 
 def plan_report(found: PlannedTree | SearchedTree) -> RenderableType:
@@ -23,21 +32,38 @@ def plan_report(found: PlannedTree | SearchedTree) -> RenderableType:
     found : PlannedTree or SearchedTree
     """
     shape, rows = found.plan.tree, found.rows
-    lines = (Text(line, no_wrap=True, overflow="ignore") for line in tree_lines(shape, rows))
-    table = plain_table("depth", "nodes", "children", "accepted")
+    table = FittedTable("depth", "nodes", "children", "accepted")
     for depth in range(shape.depth + 1):
         nodes = shape.level(depth)
         if isinstance(found, SearchedTree):
             share = float(found.plan.accepted_by_depth[depth - 1]) if depth else 1.0
         else:
             share = math.fsum(rows[node - 1].probability if node else 1.0 for node in nodes)
-        table.add_row(str(depth), str(len(nodes)), _children(shape, depth), f"{share:.4f}")
+        table.add(str(depth), str(len(nodes)), _children(shape, depth), f"{share:.4f}")
     words = _search_notes(found) if isinstance(found, SearchedTree) else _notes(found)
     notes = (Paragraph(note, "dim") for note in words)
-    return Group(Text("probability  node", "bold"), *lines, "", table, "", *notes)
+    return Group(Text("probability  node", "bold"), _Drawing(shape, rows), "", table, "", *notes)
 
 
-def tree_lines(shape: TreeShape, rows: Sequence[NodeRow]) -> Iterator[str]:
+class _Drawing:
+    """A tree in characters, its levels as far apart as they fit."""
+
+    def __init__(self, shape: TreeShape, rows: Sequence[NodeRow]) -> None:
+        self._shape, self._rows = shape, rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        drawings = (list(tree_lines(self._shape, self._rows, step)) for step in (3, 2, 1))
+        for lines in drawings:
+            if max(map(len, lines)) <= options.max_width:
+                break
+        for line in lines:
+            # Of a tree too deep to be drawn, the ends of its branches.
+            over = len(line) - options.max_width
+            whole = line if over <= 0 else f"{line[:_INDENT]}…{line[_INDENT + 1 + over :]}"
+            yield Text(whole, no_wrap=True, overflow="ignore")
+
+
+def tree_lines(shape: TreeShape, rows: Sequence[NodeRow], step: int = 3) -> Iterator[str]:
     """Draw a tree in characters, one node a line, its children below it.
 
     Parameters
@@ -45,6 +71,8 @@ def tree_lines(shape: TreeShape, rows: Sequence[NodeRow]) -> Iterator[str]:
     shape : TreeShape
     rows : sequence of NodeRow
         All drafted nodes in order.
+    step : int, default 3
+        Columns from one level to the next.
 
     Yields
     ------
@@ -61,7 +89,7 @@ def tree_lines(shape: TreeShape, rows: Sequence[NodeRow]) -> Iterator[str]:
             waiting.pop()
             continue
         row = rows[node - 1]
-        corner, below = ("└─ ", "   ") if node == last else ("├─ ", "│  ")
+        corner, below = _BRANCHES[step][node == last]
         yield f"{row.probability:11.4f}  {indent}{corner}{row.rank}"
         own = shape.children(node)
         waiting.append((iter(own), own.stop - 1, indent + below))

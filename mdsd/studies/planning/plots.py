@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mdsd.studies.panels import STYLE
 from mdsd.studies.planning.search import SearchedTree
 from mdsd.studies.planning.trees import PlannedTree
-from mdsd.studies.plots import STYLE
 from mdsd.studies.terminal import counted
 from mdsd.trees import TreeShape
 
@@ -49,7 +49,7 @@ def plan_figure(found: PlannedTree | SearchedTree) -> Figure:
     probs = [max(prob, least) for prob in probs]
     scale = LogNorm(least, 1.0)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width + 1.9, height + 1.2), dpi=110.0, layout="constrained")
+        figure = Figure(figsize=(width + 1.9, height + 1.2), layout="constrained")
         axis = figure.subplots()
         for row in rows:
             ends = (row.parent, row.node)

@@ -15,13 +15,15 @@ FILE_NAMES = tuple(
 """Names of all files."""
 
 
-def simulation_files(found: Simulation, settings: SimulationSettings) -> dict[str, bytes]:
+def simulation_files(found: Simulation, settings: SimulationSettings, dpi: int) -> dict[str, bytes]:
     """Give the content of each file.
 
     Parameters
     ----------
     found : Simulation
     settings : SimulationSettings
+    dpi : int
+        Dots per inch of the pictures.
 
     Returns
     -------
@@ -30,4 +32,5 @@ def simulation_files(found: Simulation, settings: SimulationSettings) -> dict[st
     """
     tables = {f"{name}.csv": to_csv(rows).encode() for name, rows in found.tables.items()}
     figures = simulation_figures(found, settings)
-    return tables | {f"{name}.png": picture(".png", figure) for name, figure in figures.items()}
+    pictures = {f"{name}.png": picture(".png", each, dpi) for name, each in figures.items()}
+    return tables | pictures

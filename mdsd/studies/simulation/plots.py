@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mdsd.studies.plots import MARKERS, STYLE
+from mdsd.studies.panels import MARKERS, STYLE, shades
 from mdsd.studies.simulation.runs import Simulation
 from mdsd.studies.simulation.simulation_rows import BiasRow, RejectionsRow, SavedRow
 from mdsd.studies.simulation.simulation_settings import SimulationSettings
@@ -57,6 +57,8 @@ def simulation_figures(found: Simulation, settings: SimulationSettings) -> Mappi
 
 
 def _rejections_figure(rows: Sequence[RejectionsRow], settings: SimulationSettings) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     figure, (axis, below) = _panels(
         "Rejections of speculative decoding", settings, (2, 1), (5.6, 5.4), [3.0, 1.0]
     )
@@ -64,7 +66,7 @@ def _rejections_figure(rows: Sequence[RejectionsRow], settings: SimulationSettin
     sizes = _curves(settings.batch_sizes)
     horizons = _horizons(settings.horizon)
     width = settings.horizon / len(horizons)
-    for place, (size, colour) in enumerate(zip(sizes, _shades(len(sizes)), strict=True)):
+    for place, (size, colour) in enumerate(zip(sizes, shades(len(sizes)), strict=True)):
         mine = [row for row in rows if row.batch_size == size]
         axis.plot(_column(mine, "horizon"), _column(mine, "theory"), color=colour)
         shown = [row for row in mine if row.horizon in horizons]
@@ -77,6 +79,7 @@ def _rejections_figure(rows: Sequence[RejectionsRow], settings: SimulationSettin
         below.errorbar([x + shift for x in xs], differences, **look)
     for either in (axis, below):
         either.set_xlim(0.0, 1.05 * settings.horizon)
+        either.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
     axis.tick_params(labelbottom=False)
     axis.set_ylabel("rejections up to T")
     axis.set_ylim(bottom=0.0)
@@ -141,7 +144,7 @@ def _panels(
 ) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, dpi=110.0, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     runs = counted(settings.runs, "run")
     figure.suptitle(
         f"{title}\n{chain_name(settings)}, seed {settings.seed}\n"
@@ -161,13 +164,6 @@ def _column(rows: Iterable[Row], name: str) -> list[Any]:
 
 def _bars(rows: Iterable[Row]) -> list[float]:
     return [_ERROR_BARS * stderr for stderr in _column(rows, "stderr")]
-
-
-def _shades(count: int) -> list[Any]:
-    """Colours from dark blue to dark yellow, rising in lightness for every kind of vision."""
-    import matplotlib as mpl
-
-    return list(mpl.colormaps["cividis"](np.linspace(0.0, 0.85, count)))
 
 
 def _curves(batch_sizes: Sequence[int]) -> list[int]:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
+from mdsd.studies.fitting import FittedTable, Paragraph
 from mdsd.studies.simulation.runs import Simulation
 from mdsd.studies.simulation.simulation_rows import BiasRow, RejectionsRow, SavedRow
 from mdsd.studies.simulation.simulation_settings import SimulationSettings
-from mdsd.studies.terminal import NONE, Paragraph, counted, plain_table
+from mdsd.studies.terminal import NONE, counted
 
 _Row = RejectionsRow | SavedRow | BiasRow
 
@@ -23,13 +24,12 @@ def simulation_report(found: Simulation, settings: SimulationSettings) -> Render
     found : Simulation
     settings : SimulationSettings
     """
-    table = plain_table("quantity", "setting", "theory", "simulation", "s.e.", "z")
+    table = FittedTable("quantity", "setting", "theory", "simulation", "s.e.", "z", shared=1)
     for quantity, rows in _sections(found, settings):
-        for place, row in enumerate(row for row in rows if row.simulation is not None):
+        for row in (row for row in rows if row.simulation is not None):
             numbers = [f"{number:.4f}" for number in (row.theory, row.simulation, row.stderr)]
             z = NONE if row.z is None else f"{row.z:.2f}"
-            table.add_row("" if place else quantity, _setting(row), *numbers, z)
-        table.add_section()
+            table.add(quantity, _setting(row), *numbers, z)
     return Group(table, "", *(Paragraph(note, "dim") for note in _notes(found, settings)))
 
 

@@ -13,11 +13,11 @@ import pytest
 import mdsd
 from mdsd.datasets import read_capture
 from mdsd.decoding import MappedModel, NGramModel, TableModel
+from mdsd.decoding.windows import window_start
 from mdsd.errors import InvalidArgumentError, InvalidDistributionError
 from mdsd.studies import capture
 from mdsd.studies.capturing.identity import describe_model
 from mdsd.studies.capturing.positions import most_probable
-from mdsd.studies.capturing.reading import window_start
 
 from ..decoding.toys import PrefixModel
 
@@ -286,6 +286,26 @@ def test_bad_logits_are_named_and_whole_shards_stay(tmp_path, wrong, words, brok
     names = {path.name for path in (tmp_path / "bad").iterdir()}
     assert names == {"capture.json", "shard-00000.parquet", "shard-00001.parquet"}
     assert read_capture(tmp_path / "bad").num_positions == 6
+
+
+def test_positions_without_a_token_of_the_target_are_left_out(tmp_path):
+    class Sometimes(PrefixModel):
+        def logits(self, prefixes: list[list[int]]) -> np.ndarray:
+            rows = super().logits(prefixes)
+            rows[[len(prefix) % 3 == 0 for prefix in prefixes], :-1] = -np.inf
+            return rows
+
+    texts = [[1] * 9, [2] * 9]
+    draft = MappedModel(Sometimes(0, 7), [*range(6), -1], 6)
+    options: dict[str, Any] = {"names": ["large", "small"], "positions_per_shard": 4}
+    words = r"draft model 'small' proposes only .* first after token 2 of prompts\[0\]"
+    with pytest.warns(UserWarning, match=words) as told:
+        found = capture(PrefixModel(1, 6), draft, texts, tmp_path / "some", **options)
+    assert len(told) == 1
+    data = read_capture(tmp_path / "some")
+    assert found.positions == data.num_positions == 12
+    law = PrefixModel(1, 6).probs([1] * 4)
+    np.testing.assert_allclose(data.target_table[2], np.log(law), atol=1e-6)
 
 
 def test_a_table_of_another_shape_is_refused(tmp_path):

@@ -14,6 +14,7 @@ from mdsd.studies.grid import Study
 from mdsd.studies.grid.plots import MOST_MODELS, study_figures, study_pictures
 from mdsd.studies.grid.plots.slices import FILTERS, TEMPERATURE, model_groups, pinned
 from mdsd.studies.output import picture
+from mdsd.studies.panels import write_title
 
 from .grids import HOSTILE, NOTHING, made_row, made_study, random_data, run_small
 
@@ -41,12 +42,21 @@ def panels(figure: Figure) -> dict[str, object]:
     return {axis.get_title(): axis for axis in figure.axes if axis.get_title()}
 
 
-def line_of(axis, label):
-    """The points of a line, by its label in the legend."""
+def drawn_of(axis, label):
+    """What is drawn under a label in the legend, as it is drawn."""
     handles, labels = axis.get_legend_handles_labels()
     drawn = dict(zip(labels, handles, strict=True))[label]
     line = drawn if label == "bound" else drawn.lines[0]
     return np.asarray(line.get_xdata(), dtype=float), np.asarray(line.get_ydata(), dtype=float)
+
+
+def line_of(axis, label):
+    """Its points: those that stand side by side are at the tick that they stand at."""
+    xs, ys = drawn_of(axis, label)
+    if label == "bound" and np.isnan(xs).any():  # levels: their two ends, and a gap
+        xs, ys = xs.reshape(-1, 3)[:, :2].mean(axis=1), ys[::3]
+    ticks = np.asarray(axis.get_xticks())
+    return ticks[np.abs(xs[:, np.newaxis] - ticks).argmin(axis=1)], ys
 
 
 # --- which pictures ------------------------------------------------------------------------------
@@ -188,10 +198,37 @@ def test_curves_are_the_rows(pictured, figures, kind, name, fixed):
         assert dict(zip(xs, ys, strict=True)) == bounds
 
 
-def test_bounds_are_dashed_and_black(figures):
-    (axis, *_) = figures["acceptance_by_temperature.png"].axes
+def test_bounds_are_black_and_dashed_where_they_are_joined():
+    rows = [made_row(temperature=k / 10) for k in range(1, 7)]
+    (axis,) = study_figures(made_study(rows))["acceptance_by_temperature.png"].axes
     (bound,) = (line for line in axis.get_lines() if line.get_label() == "bound")
     assert (to_hex(bound.get_color()), bound.get_linestyle()) == ("#000000", "--")
+    for label in ("bound", rows[0].verifier):
+        assert list(drawn_of(axis, label)[0]) == [row.temperature for row in rows]
+
+
+@pytest.mark.parametrize("kind", KINDS[1:4])
+def test_what_stands_side_by_side_lies_under_the_level_of_its_bound(figures, kind):
+    for axis in panels(figures[f"{kind}.png"]).values():
+        ends, levels = (each.reshape(-1, 3)[:, :2] for each in drawn_of(axis, "bound"))
+        (errors,) = (each for each in axis.containers if each.get_label()[0] == "_")
+        places = [errors.lines[2][0].get_segments()[0][0, 0]]
+        for label in set(axis.get_legend_handles_labels()[1]) - {"bound"}:
+            xs, ys = drawn_of(axis, label)
+            places.append(xs[0])
+            for x, y in zip(xs[np.isfinite(ys)], ys[np.isfinite(ys)], strict=True):
+                (over,) = np.flatnonzero((ends[:, 0] < x) & (x < ends[:, 1]))
+                assert y <= levels[over, 0] + 1e-9
+        assert min(np.diff(sorted(places))) > 0.04  # nobody hides another, nor the bound's bars
+
+
+def test_bars_begin_at_0_or_are_visibly_cut():
+    for acceptance, left in ((0.3, 0.0), (0.9, 0.8)):
+        row = made_row(acceptance=acceptance, lost_to_verifier=0.0, positions=1)
+        (axis,) = study_figures(made_study([row]))["loss_parts.png"].axes
+        assert axis.get_xlim() == pytest.approx((left, 1.0))
+        cuts = [line for line in axis.get_lines() if len(line.get_xdata()) > 2]
+        assert bool(cuts) == ("bars cut below 0.8" in axis.get_xlabel()) == (left > 0.0)
 
 
 def test_verifiers_differ_in_colour_and_marker(figures):
@@ -376,6 +413,20 @@ def test_pictures_are_the_same_bytes_every_time(tmp_path):
             {file: picture(".png", figure) for file, figure in study_figures(study).items()}
         )
     assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("width", [3.0, 4.5, 6.0, 12.0])
+def test_lines_of_a_title_are_few_and_even_and_end_between_its_parts(width):
+    parts = ["smollm2", "draft model drop2", "temperature 1", "no filter", "20 positions", "seed 0"]
+    figure = Figure(figsize=(width, 3.0))
+    write_title(figure, "Acceptance", parts)
+    first, *lines = figure.get_suptitle().splitlines()
+    assert (first, " ".join(lines)) == ("Acceptance", ", ".join(parts))
+    assert figure.get_size_inches()[1] == pytest.approx(3.0 + 0.16 * (len(lines) - 1))
+    assert (len(lines) == 1) == (width == 12.0)
+    lengths = [len(line) for line in lines]
+    assert max(lengths) - min(lengths) <= max(map(len, parts)) + 2
+    assert [line for line in lines if line.rstrip(",").split(", ")[0] not in parts] == []
 
 
 def test_nothing_drawn_overlaps_in_narrow_figures_with_long_titles(tmp_path):

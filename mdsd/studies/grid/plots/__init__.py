@@ -19,7 +19,7 @@ from mdsd.studies.grid.plots.slices import (
     ModelGroup,
     model_groups,
 )
-from mdsd.studies.plots import STYLE
+from mdsd.studies.panels import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

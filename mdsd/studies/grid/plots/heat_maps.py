@@ -21,7 +21,7 @@ from mdsd.studies.grid.plots.slices import (
     set_title,
     values,
 )
-from mdsd.studies.plots import panel_grid
+from mdsd.studies.panels import panel_grid
 from mdsd.studies.study_rows import StudyRow
 
 if TYPE_CHECKING:

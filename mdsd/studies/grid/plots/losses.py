@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots.slices import ModelGroup, by_draft, pinned, set_title
-from mdsd.studies.plots import legend
+from mdsd.studies.panels import legend
 from mdsd.studies.study_rows import StudyRow
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def losses_figure(study: Study, group: ModelGroup) -> Figure | None:
     for draft, own in sections:
         lines += [(draft, None), *((row.verifier, row) for row in own)]
     height = min(_BAR_HEIGHT * len(lines) + 1.7, _MOST_HEIGHT)
-    figure = Figure(figsize=(_WIDTH, height), dpi=150.0, layout="constrained")
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     axis = figure.subplots()
     left = _left_end([row for _, row in lines if row is not None])
     axis.set_yticks(range(len(lines)), [label for label, _ in lines])
@@ -60,17 +60,22 @@ def losses_figure(study: Study, group: ModelGroup) -> Figure | None:
             text.set_fontweight("bold")
         else:
             _draw_bar(axis, row, place, left, study)
+    if left > 0.0:
+        _mark_break(axis, left, len(lines))
     axis.set_xlim(left, 1.0)
     axis.set_ylim(len(lines) - 0.4, -2.0)
     axis.tick_params(axis="y", length=0)
     for name in ("top", "right", "left"):
         axis.spines[name].set_visible(False)
-    axis.set_xlabel("probability per step, mean over positions (losses counted back from 1)")
+    begin = f"; bars cut below {left:g}" if left > 0.0 else ""
+    axis.set_xlabel(
+        f"probability per step, mean over positions (losses counted back from 1{begin})"
+    )
     _write_heads(axis)
     what = "Where the lost acceptance goes"
     set_title(figure, study, what, group, words)
     order = ["accepted", *(label for _, label, *_ in reversed(_PARTS))]
-    legend(figure, [axis], order, loc="outside lower center", ncols=4)
+    legend(figure, [axis], order, 40, loc="outside lower center", ncols=4)
     return figure
 
 
@@ -81,9 +86,18 @@ def _lost(row: StudyRow) -> list[float] | None:
 
 
 def _left_end(rows: Sequence[StudyRow]) -> float:
-    """Start the axis so that every bar shows some acceptance; the losses are what is compared."""
+    """Start at 0, unless what is lost, which is what is compared, would be the smaller part."""
     least = min(row.acceptance or 0.0 for row in rows)
-    return max(0.0, math.floor(10 * (least - 0.05)) / 10)
+    return 0.0 if least < 0.5 else math.floor(10 * (least - 0.1)) / 10
+
+
+def _mark_break(axis: Axes, left: float, lines: int) -> None:
+    """Cut the bars and their axis by a white zigzag where they do not begin at 0."""
+    heights = [0.25 * step - 0.5 for step in range(4 * lines + 1)]
+    place, out = left + 0.03 * (1.0 - left), 0.006 * (1.0 - left)
+    xs = [place + (out if step % 2 else -out) for step in range(len(heights))]
+    for colour, width in (("0.45", 5.0), ("white", 3.4)):
+        axis.plot(xs, heights, color=colour, linewidth=width, clip_on=False, zorder=5)
 
 
 def _draw_bar(axis: Axes, row: StudyRow, place: float, left: float, study: Study) -> None:

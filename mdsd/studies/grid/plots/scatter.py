@@ -10,7 +10,7 @@ import numpy as np
 from mdsd._typing import FloatArray
 from mdsd.studies.grid.folder import Study
 from mdsd.studies.grid.plots.slices import ModelGroup, pinned, set_title, verifier_losses
-from mdsd.studies.plots import panel_grid, stable_names, verifier_look
+from mdsd.studies.panels import panel_grid, stable_names, verifier_look
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import counted
 

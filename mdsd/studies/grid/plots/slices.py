@@ -6,22 +6,18 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from mdsd.filters import CUT_COLUMNS, Filters
 from mdsd.studies.grid.folder import Study
-from mdsd.studies.plots import has_numbers
+from mdsd.studies.panels import has_numbers, shortened, write_title
 from mdsd.studies.study_rows import StudyRow
 from mdsd.studies.terminal import counted, models_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FILE_NAME, _SHORT_NAME = 40, 48
-_NO_BREAK = "\N{NO-BREAK SPACE}"
-_LETTERS_PER_INCH = 12.5
-"""Of titles: what fits with a font of 9 points."""
+_FILE_NAME = 40
 
 
 @dataclass(frozen=True)
@@ -243,27 +239,7 @@ def set_title(
     margin : float, default 0.2
         Inches on either side that stay free.
     """
-    width, height = figure.get_size_inches()
-    wide = int((width - 2.0 * margin) * _LETTERS_PER_INCH)
     positions = counted(study.plan["settings"]["positions"], "position")
     seed = f"seed {study.plan['settings']['seed']}"
     of = [shortened(study.plan["data"]["name"]), group.title, *words, positions, seed]
-    # Lines end between these parts, unless one is long.
-    parts = [part if len(part) > wide // 2 else part.replace(" ", _NO_BREAK) for part in of]
-    lines = [what, *wrap(", ".join(parts), wide, break_on_hyphens=False)]
-    figure.suptitle("\n".join(lines).replace(_NO_BREAK, " "), fontsize=9)
-    figure.set_size_inches(width, height + 0.16 * max(0, len(lines) - 2))
-
-
-def shortened(name: str) -> str:
-    """Cut the middle out of a long name.
-
-    Examples
-    --------
-    >>> shortened("small"), len(shortened("large" * 20))
-    ('small', 48)
-    """
-    if len(name) <= _SHORT_NAME:
-        return name
-    half = _SHORT_NAME // 2
-    return f"{name[: half - 1]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}"
+    write_title(figure, what, of, margin)
