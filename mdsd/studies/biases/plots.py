@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from mdsd.engines.registry import default_rules
 from mdsd.studies.biases.bias_rows import BiasRow
 from mdsd.studies.biases.bias_table import bias_groups
 from mdsd.studies.panels import (
@@ -44,7 +45,7 @@ def bias_figure(rows: Sequence[BiasRow]) -> Figure:
     import matplotlib as mpl
 
     panels = bias_groups(rows)
-    names = list(dict.fromkeys(row.rule for row in rows))
+    names = _stable_names(row.rule for row in rows)
     with mpl.rc_context(STYLE):
         figure, axes = panel_grid(len(panels), margin=1.6)
         for axis, (title, group) in zip(axes, panels, strict=True):
@@ -60,6 +61,12 @@ def bias_figure(rows: Sequence[BiasRow]) -> Figure:
         )
         legend(figure, axes, [_FRONT, *names])
     return figure
+
+
+def _stable_names(used: Iterable[str]) -> list[str]:
+    """List rules, those of the library first: a rule has one look in all figures."""
+    known = dict.fromkeys(rule.name for rule in default_rules())
+    return [*known, *sorted(set(used) - set(known))]
 
 
 def _draw_rules(axis: Axes, rows: Sequence[BiasRow], names: Sequence[str]) -> None:
