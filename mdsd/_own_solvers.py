@@ -8,7 +8,7 @@ mdsd is loaded under that name. Nothing called `solvers` is ever imported.
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 NAME = "mdsd._solvers"
@@ -22,7 +22,7 @@ def _load() -> None:
     ImportError
         If the folder beside mdsd is needed, but missing or another package's.
     """
-    if find_spec(NAME) is not None:
+    if (Path(__file__).parent / "_solvers" / "__init__.py").is_file():
         return
     folder = Path(__file__).parents[1] / "solvers"
     spec = spec_from_file_location(

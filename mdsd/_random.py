@@ -24,6 +24,9 @@ RandomSource: TypeAlias = "np.random.Generator | torch.Generator | int | None"
 SEED_LIMIT = 2**63 - 1
 """Seeds drawn from a generator are less than this, the most that those of torch can draw."""
 
+_LEAST_NORMAL, _RAISED = 2.0**-1022, 2.0**512
+"""Products below the first lose digits, but not once masses are multiplied by the second."""
+
 _STREAMS = {"draft": 1, "verify": 2, "study": 3, "capture": 4}
 
 
@@ -134,6 +137,8 @@ def find_tokens(sums: FloatArray, uniforms: ArrayLike) -> IntArray:
     ndarray of int64
         One id for each number.
     """
+    if sums[-1] < _LEAST_NORMAL:
+        sums = sums * _RAISED
     total = sums[-1]
     found = sums.searchsorted(np.asarray(uniforms) * total, side="right")
     # The first id at which the sum reaches its total is the last one with mass.

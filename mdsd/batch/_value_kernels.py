@@ -59,17 +59,18 @@ def bound_over_all_prefixes(p: FloatArray, q: FloatArray, num_draws: int, step: 
     """
     # Tokens that are never drawn lie in every best A and meet nothing.
     drawn = np.flatnonzero(q)
-    ratios = np.empty(len(drawn))
+    # A ratio to a subnormal mass itself may be beyond all numbers.
+    rates, ratios = q[drawn] * MASS_SCALE, np.empty(len(drawn))
     for k in range(len(drawn)):
-        ratios[k] = p[drawn[k]] / q[drawn[k]]
-    order = drawn[falling_order(ratios)]
-    hits = _prefix_hits(q[order] * MASS_SCALE, num_draws, step)
+        ratios[k] = p[drawn[k]] / rates[k]
+    order = falling_order(ratios)
+    hits = _prefix_hits(rates[order], num_draws, step)
     # p(H) from the far end, so that a value near 0 keeps its digits.
     best, outside = 1.0, 0.0
     for k in range(len(order), -1, -1):
         best = min(best, outside + hits[k])
         if k > 0:
-            outside += p[order[k - 1]]
+            outside += p[drawn[order[k - 1]]]
     return best
 
 
@@ -164,11 +165,13 @@ def _pair_hits(q: FloatArray) -> FloatArray:
     after = 0.0
     for i in range(len(q)):
         after += q[i] / (1.0 - q[i]) if i != most else 0.0
-    after_most = q[most] / others
     hits = np.empty(len(q))
     for i in range(len(q)):
-        apart = after if i == most else after - q[i] / (1.0 - q[i]) + after_most
+        apart = after if i == most else after - q[i] / (1.0 - q[i])
         hits[i] = q[i] * (1.0 + apart)
+        if i != most:
+            # A ratio first: what is left of hardly anything is too little to divide by.
+            hits[i] += q[most] * (q[i] / others)
     return hits
 
 

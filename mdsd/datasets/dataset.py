@@ -76,7 +76,16 @@ class Dataset(Shown, FrozenArrays):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        warn_of_probs(self)
+        target = (
+            (self.target_table, self.target_kept_mass) if self.target_kind == "logits" else None
+        )
+        drafts = self.draft_tables if self.draft_kind == "logits" else {}
+        masses = self.draft_kept_mass
+        warn_of_probs(
+            self.name,
+            target,
+            {model: (table, masses.get(model, 1.0)) for model, table in drafts.items()},
+        )
 
     @classmethod
     def from_arrays(

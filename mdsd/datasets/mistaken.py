@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mdsd._typing import AnyArray, FloatArray
 
-if TYPE_CHECKING:
-    from mdsd.datasets.dataset import Dataset
+Logits = tuple[AnyArray, FloatArray | float]
+"""A table, and how much of the probability each row holds."""
 
 _TOLERANCE = 2e-2
 """How far a sum may be off: that of half precision, as the type stored is no longer known."""
@@ -31,31 +30,34 @@ def said_before() -> Iterator[None]:
         _said.reset(token)
 
 
-def warn_of_probs(data: Dataset) -> None:
+def warn_of_probs(name: str, target: Logits | None, drafts: Mapping[str, Logits]) -> None:
     """Warn once if every row of what should be logits has no negative number and sums to 1.
 
     Taken for logits, probabilities make laws that are nearly flat, on both sides, and acceptance
     is close to 1 whatever the models.
+
+    Parameters
+    ----------
+    name : str
+        What the data set is called.
+    target : (ndarray, ndarray), optional
+        The table and the kept masses, if it has logits.
+    drafts : mapping of str to (ndarray, ndarray)
+        Those of the draft models, if they have logits.
     """
     if _said.get():
         return
     found, keys = [], []
-    if data.target_kind == "logits" and _like_probs(data.target_table, data.target_kept_mass):
+    if target is not None and _like_probs(*target):
         found.append("target_logits")
         keys.append("target_probs")
-    if data.draft_kind == "logits":
-        masses = data.draft_kept_mass
-        names = [
-            name
-            for name, table in data.draft_tables.items()
-            if _like_probs(table, masses.get(name, 1.0))
-        ]
-        if names:
-            found.append(f"draft_logits of {', '.join(names)}")
-            keys.append("draft_probs")
+    models = [model for model, logits in drafts.items() if _like_probs(*logits)]
+    if models:
+        found.append(f"draft_logits of {', '.join(models)}")
+        keys.append("draft_probs")
     if found:
         warnings.warn(
-            f"{data.name}: {' and '.join(found)} hold nothing negative and sum to 1 in every row, "
+            f"{name}: {' and '.join(found)} hold nothing negative and sum to 1 in every row, "
             f"as probabilities do; if they are, give them as {' and '.join(keys)} (kind 'probs')",
             stacklevel=4,
         )

@@ -62,14 +62,15 @@ def ends_greedy(target: KnownProbs, draft: KnownProbs, num_drafts: int) -> tuple
     mass = float(known.draft.sum()) + rest
     least, most = known.draft_tail_range
     # What is off T counts in proportion to all that is there: rounding of the tail moves it.
+    # Quotients throughout, as there may be too little for an inverse that is a number.
     lower = known_top + float(np.minimum(known.target, known.draft / (mass + most)).sum())
-    factor = 1.0 / (mass + least) if mass > 0.0 else 0.0
+    all_least = mass + least if mass > 0.0 else 1.0
     tail = most / (mass + most)
-    upper = known_top + float(np.minimum(known.target, known.draft * factor).sum())
+    upper = known_top + float(np.minimum(known.target, known.draft / all_least).sum())
     if all(token in target.probs for token in top.certain):
         # Each tail can meet what only the other side knows, and what is left of them each other.
         upper += min(
-            rest * factor + tail,
+            rest / all_least + tail,
             known.target_only + known.target_tail,
             tail + known.target_tail,
         )

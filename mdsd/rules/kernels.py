@@ -17,6 +17,9 @@ from mdsd._typing import AnyArray, FloatArray
 MULTIPLIED = 16
 """Tries up to which multiplying is faster than logarithms, and as exact."""
 
+_LEAST_NORMAL, _RAISED = 2.0**-1022, 2.0**512
+"""Products below the first lose digits, but not once masses are multiplied by the second."""
+
 
 @compiled(fastmath={"reassoc", "nsz", "contract"})
 def overlap(x: AnyArray, y: AnyArray, cap: float) -> float:
@@ -41,7 +44,11 @@ def excess(x: AnyArray, y: AnyArray, cap: float, start: int, stop: int) -> float
 @compiled()
 def find_token(sums: FloatArray, uniform: float) -> int:
     """Find the token that a uniform falls on, by running sums: `mdsd._random.find_tokens`."""
-    found = np.searchsorted(sums, uniform * sums[-1], side="right")
+    if sums[-1] < _LEAST_NORMAL:
+        raised = sums * _RAISED
+        found = np.searchsorted(raised, uniform * raised[-1], side="right")
+    else:
+        found = np.searchsorted(sums, uniform * sums[-1], side="right")
     # Where rounding lets the goal reach the total, the last token with mass is drawn.
     return int(min(found, np.searchsorted(sums, sums[-1])))
 

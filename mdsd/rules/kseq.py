@@ -11,6 +11,9 @@ from mdsd.rules.sums import any_of, running_sums, sums_after
 TESTED = slice(None)
 """All drafts are tested, in draft order."""
 
+_RAISED = 2.0**60
+"""On both masses of a test: it changes none that float64 or float32 holds with all its digits."""
+
 _SECTIONS = 64
 """Parts into which each step of the search for a root divides what is left of the interval."""
 
@@ -43,7 +46,8 @@ def kseq_tests(p: Any, q: Any, rho: Any, count: int, at: Reader = everywhere) ->
     beta = xp.sum(once, axis=-1, keepdims=True)
     # n tests accept a token with its one-test mass times (1 - (1 - beta)**n) / beta.
     rate = any_of(beta, count) / xp.where(beta > 0.0, beta, number(p, 1.0))
-    chances = accept_probs(at(p, TESTED) / rho, at(q, TESTED))
+    # Raised, so that what is subnormal keeps its digits as it is divided.
+    chances = accept_probs(at(p, TESTED) * _RAISED / rho, at(q, TESTED) * _RAISED)
     return Tests([chances], left_over(p, once * rate))
 
 

@@ -27,7 +27,7 @@ class Rows(tuple[AnyRow, ...]):
     >>> rows = studies.compare("smollm2", num_drafts=[2], drafts=["greedy"], positions=5)
     >>> rows
     3 rows of CompareRow, all with data smollm2, draft_model drop2, draft greedy, num_drafts 2, \
-temperature 1, top_p 1, min_p 0, seed 0, bound 0.7346, bound_stderr 0.06959, positions 5
+temperature 1, top_p 1, min_p 0, seed 0, bound 0.7346, bound_stderr 0.06959, positions 5, texts 1
     verifier  acceptance  stderr  share_of_bound
     greedy        0.7346  0.0696          1.0000
     optimal       0.7346  0.0696          1.0000

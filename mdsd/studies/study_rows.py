@@ -362,7 +362,7 @@ def columns(kind: type[Row]) -> dict[str, str]:
     Examples
     --------
     >>> columns(BoundRow)["top_p"], list(columns(BoundRow))[-3:]
-    ('float', ['q50', 'q90', 'positions'])
+    ('float', ['positions', 'texts', 'bound_stderr_by_text'])
     """
     found: dict[str, str] = {}
     for each in fields(kind):

@@ -25,6 +25,7 @@ from mdsd.studies.cases import Case
 from mdsd.studies.cells import Cell, grid_cells
 from mdsd.studies.study_rows import BoundRow, CompareRow, StudyRow
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
+from mdsd.verifiers.built_in import USUAL_REFERENCE
 
 MONTE_CARLO_PATHS = 1024
 """Rejection paths where an acceptance rate is estimated; positions average the noise out."""
@@ -34,9 +35,6 @@ SEARCH_TOLERANCE = 2e-4
 
 _EXACT_TOKENS = 512
 """Largest vocabulary at which searches go on to rounding level instead."""
-
-USUAL_REFERENCE = "rrs"
-"""The verifier that others are compared with unless another is asked for."""
 
 _MOST_PROBED = 1000
 """Drafts of an example: no verifier tells larger numbers apart, and an example has to be cheap."""

@@ -38,12 +38,9 @@ class PathRRSPlan(SuccessiveRRSPlan):
         exact = exact_rejection(self._tables, n, _MAX_PATHS)
         if not math.isnan(exact):
             return min(1.0, max(0.0, 1.0 - exact)), 0.0
-        rejected = sample_rejection(self._tables, n, self._paths, np.uint64(self._seed % 2**64))
-        # Neighbours come from neighbouring strata: what they differ by is what is left of the
-        # scatter, and some more, where the variance of all would take the strata for scatter too.
-        steps, count = np.diff(rejected), len(rejected)
-        stderr = math.sqrt(float(steps @ steps) / (2 * count * (count - 1)))
-        return min(1.0, max(0.0, 1.0 - float(rejected.mean()))), stderr
+        seed = np.uint64(self._seed % 2**64)
+        rejected, variance = sample_rejection(self._tables, n, self._paths, seed)
+        return min(1.0, max(0.0, 1.0 - rejected)), math.sqrt(variance)
 
     def _tests(self, ids: IntArray) -> tuple[FloatArray, IntArray]:
         return path_caps(self._tables, ids)[0], ids

@@ -23,6 +23,9 @@ SCALE = 2.0**512
 """The draft masses are multiplied, and so the caps divided, by this: the cap of a rejection that
 leaves subnormal draft mass would overflow otherwise."""
 
+_LOWERED = 2.0**-60
+"""On remaining masses, which then are less than the largest number times any draft mass."""
+
 
 class PathTables(NamedTuple):
     """Sorted views of one pair (target, draft).
@@ -192,8 +195,10 @@ def path_caps(tables: PathTables, ids: IntArray) -> tuple[FloatArray, FloatArray
             remaining = remaining_mass(tables.tail_sums, ranks[:k])
             token = ids[row, k]
             p, q = tables.target[token], tables.drafted[token]
-            wanted = max(p - cap * q, 0.0) / mass * remaining
-            chances[row, k] = 1.0 if wanted >= q else wanted / q
+            # By powers of two up and down again: what is small never sinks to 0 on the way.
+            wanted = max(p - cap * q, 0.0) * SCALE / mass
+            lever = remaining * _LOWERED / q if q > 0.0 else 1.0
+            chances[row, k] = min(wanted * lever / (SCALE * _LOWERED), 1.0)
             cap, mass = _raise_cap(tables, cap, mass, remaining)
             insert_place(ranks, k, tables.rank[token])
         caps[row] = cap

@@ -78,7 +78,8 @@ class SuccessiveRRSPlan(SequentialPlan):
             if len(probs) <= _MOST_TUPLES:
                 return min(1.0, max(0.0, 1.0 - float(probs @ self._rejections(ids)))), 0.0
         rejected = self._rejections(self.draft.sample(self._seed, self._paths))
-        stderr = float(rejected.std(ddof=1)) / math.sqrt(len(rejected))
+        # Tuples rarer than one in so many may not have been drawn.
+        stderr = math.hypot(rejected.std(ddof=1) / math.sqrt(self._paths), 1.0 / self._paths)
         return min(1.0, max(0.0, 1.0 - float(rejected.mean()))), stderr
 
     def _rejections(self, ids: IntArray) -> FloatArray:

@@ -34,3 +34,6 @@ BUILT_IN: tuple[type[Verifier], ...] = (
     OptimalVerifier,
 )
 """In the order in which they are listed."""
+
+USUAL_REFERENCE = RRSVerifier.name
+"""The verifier that others are compared with unless another is asked for."""

@@ -93,6 +93,7 @@ def array_rows() -> Iterator[list[Row]]:
             "names": ({"a": [1.0, 1.0]}, "['a']", "['a', 'b']"),
             "below_zero": ({"a": [1.0, 1.0], "b": [1.0, -0.5]}, "-0.5"),
         },
+        "text_ids": {"shape": ([0], "(1,)"), "float": ([0.5, 1.5], "float64")},
         "provenance": {"list": ([1], "[1]", "mapping"), "nan": ({"a": NAN}, "JSON")},
         "name": {"number": (3, "3"), "empty": ("", "''"), "lines": ("a\nb", r"a\nb")},
     }

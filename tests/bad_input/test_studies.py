@@ -133,7 +133,10 @@ def study_rows() -> Iterator[list[Row]]:
         ),
     ):
         yield rows(call, argument, study, InvalidArgumentError, datasets)
-        near: Values = {"name": ("smolm2", "smolm2"), "missing": ("no/such.npz", "No such file")}
+        near: Values = {
+            "name": ("smolm2", "smolm2"),
+            "missing": ("no/such.npz", "there is no folder no"),
+        }
         yield rows(call, argument, study, InvalidArgumentError, near, named="")
         for option, values, named in table:
             usual = {"num_drafts": [3], "drafts": ["greedy"], "positions": 1}

@@ -231,6 +231,12 @@ def test_draws_are_those_of_running_sums(size):
     assert (masses[np.arange(40), last] > 0.0).all()
 
 
+def test_draws_from_subnormal_masses_keep_their_shares():
+    uniforms = (np.arange(300) + 0.5)[:, np.newaxis] / 300
+    found = back(emission.draw(far(np.tile([1e-323, 0.0, 5e-324], (300, 1))), far(uniforms)))
+    assert found[:, 0].tolist() == np.where(uniforms[:, 0] < 2.0 / 3.0, 0, 2).tolist()
+
+
 def test_draws_are_from_half_open_buckets():
     masses = np.tile([0.25, 0.0, 0.25, 0.5, 0.0], (5, 1))
     uniforms = np.array([[0.0], [0.25], [0.5], [0.75], [LARGEST]])

@@ -92,3 +92,33 @@ def test_a_hub_that_both_cases_used_up_is_not_in_the_residual():
     )
     # Accepted half of the time; the residual is the one token that is never drafted.
     assert found.token_ids.tolist() == np.where(uniforms[:, 1] < 0.5, 0, 3).tolist()
+
+
+@pytest.mark.parametrize("alike", ["tenths", "the same", "shuffled", "hub used up"])
+def test_hubs_at_uniforms_of_exactly_0(alike):
+    """Where a test can be passed by rounding alone, 0 is the number that tells."""
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        size = int(rng.integers(2, 40))
+        p, q = rng.dirichlet(np.full(size, 0.3), size=2)
+        if alike == "tenths":
+            p, q = rng.multinomial(10, np.ones(size) / size, size=2) / 10.0
+        elif alike == "the same":
+            p = q
+        elif alike == "shuffled":
+            p = rng.permutation(q)
+        else:
+            hub = q.argmax()
+            p[hub] = np.delete(np.maximum(q - p, 0.0), hub).sum()
+            p /= p.sum()
+        if np.count_nonzero(q) < 2:
+            continue
+        law = mdsd.SpecHubDraft(q)
+        plan = mdsd.get_verifier("spechub").plan(p, law)
+        numbers = np.array([[0, 0, 0], [0, 0.5, 0.5], [LARGEST, 0, 0.9], [LARGEST, LARGEST, 0]])
+        rows = np.repeat(law.sample(rng, 20), len(numbers), axis=0)
+        uniforms = np.tile(numbers, (20, 1))
+        sides = np.tile(p, (len(rows), 1)), np.tile(q, (len(rows), 1)), rows
+        found = verify_batch(*sides, draft="spechub", verifier="spechub", uniforms=uniforms)
+        expected = plan.verify_many(rows, uniforms=uniforms)
+        assert found.token_ids.tolist() == expected.token_id.tolist()

@@ -29,7 +29,7 @@ def laws(size, heavy=None, seed=0):
 def estimates(tables, num_drafts, count, seeds=SEEDS):
     return np.array(
         [
-            rates.sample_rejection(tables, num_drafts, count, np.uint64(seed)).mean()
+            rates.sample_rejection(tables, num_drafts, count, np.uint64(seed))[0]
             for seed in range(seeds)
         ]
     )
@@ -106,6 +106,83 @@ def test_standard_error_is_honest(num_drafts, heavy, monkeypatch):
     # The scatter itself is known to 6%: beyond 1.25 of the truth in 2 of 100,000.
     assert scatter < 1.25 * said
     assert said < 2.5 * scatter
+
+
+def hard_law(kind, size, rng):
+    """Masses of very different sizes: what is rare may never be drawn, and yet count."""
+    few = size // 3
+    masses = {
+        "ties": np.r_[np.ones(few), np.arange(1, size - few + 1) * 10.0 ** -rng.integers(2, 12)],
+        "spread": 10.0 ** -rng.uniform(0.0, 14.0, size),
+        "falling": 0.2 ** np.arange(size),
+        "heavy": np.r_[1.0, rng.random(size - 1) * 10.0 ** -rng.integers(1, 15)],
+    }[kind]
+    return masses / masses.sum()
+
+
+def errors_said(kinds, halve=1.0):
+    """How many said errors an estimate is off, of 2 seeds for many pairs; said to be exact: 0."""
+    rng, found = np.random.default_rng(5), []
+    for drafted_kind in kinds:
+        for num_drafts, size in ((3, 14), (4, 11), (5, 8)):
+            for paths in (64, 1024):
+                for target_kind in (*kinds, None):
+                    drafted = hard_law(drafted_kind, size, rng)
+                    target = rng.dirichlet(np.ones(size))
+                    if target_kind is not None:
+                        target = rng.permutation(hard_law(target_kind, size, rng))
+                    tables = path_tables(target, drafted)
+                    expected = rates.enumerate_rejection(tables, num_drafts)
+                    for seed in range(2):
+                        value, variance = rates.sample_rejection(
+                            tables, num_drafts, paths, np.uint64(seed)
+                        )
+                        off = max(abs(value - expected) - 1e-12, 0.0)
+                        said = halve * np.sqrt(variance)
+                        found.append(off / said if said > 0.0 else np.inf if off else 0.0)
+    return np.array(found)
+
+
+KINDS = ("ties", "spread", "falling", "heavy")
+
+
+def test_errors_of_hard_pairs_are_honest():
+    """Normal errors are beyond three of their own in 0.3%; 2% and more of 240 by chance: 8e-4."""
+    found = errors_said(KINDS)
+    assert len(found) == 240
+    assert np.isfinite(found).all()
+    assert (found > 3.0).mean() < 0.02
+
+
+def test_errors_said_too_small_are_noticed():
+    assert (errors_said(KINDS, halve=0.1) > 3.0).mean() > 0.05
+    assert not np.isfinite(errors_said(KINDS, halve=0.0)).all()
+
+
+@pytest.mark.parametrize("paths", [64, 1024, 4096])
+def test_rare_tokens_behind_heavy_ones_are_followed(paths):
+    """The sixth draft has hardly any mass beside the five before it."""
+    drafted = np.r_[np.ones(5), np.arange(1, 13) * 1e-6]
+    target = np.r_[1.0, np.zeros(4), np.ones(12)] / 13.0
+    draft = mdsd.WithoutReplacement(drafted / drafted.sum(), 6)
+    exact = 1.0 - rates.enumerate_rejection(path_tables(target, draft.draft_probs), 6)
+    plan = mdsd.RRSVerifier(monte_carlo_paths=paths).plan(target, draft)
+    assert 0.1 < exact < 0.9
+    assert abs(plan.acceptance_rate - exact) <= 3.0 * plan.acceptance_stderr + 1e-12
+
+
+def test_an_estimate_of_equal_tuples_is_not_exact():
+    """Of drafts that are drawn one after another, thousands may be alike and yet not all."""
+    tail = np.arange(1, 71) * 1e-9
+    draft = mdsd.HybridDraft(np.r_[1.0 - tail.sum() - 1e-4, 1e-4, tail], 3, 1)
+    target = np.full(72, 1.0 / 72.0)
+    ids, probs = draft.tuple_arrays()
+    plan = mdsd.RRSVerifier(monte_carlo_paths=64).plan(target, draft)
+    exact = sum(
+        float(prob) * plan.output_law(own)[own].sum() for own, prob in zip(ids, probs, strict=True)
+    )
+    assert plan.acceptance_stderr >= 1.0 / 64.0
+    assert abs(plan.acceptance_rate - exact) <= 3.0 * plan.acceptance_stderr
 
 
 def test_pairs_are_enumerated_in_closed_form():

@@ -74,6 +74,10 @@ def draw(masses: Tensor, uniforms: Tensor) -> Tensor:
         Never a token without mass.
     """
     xp = namespace(masses)
+    # By a power of two, so that goals within a subnormal sum keep their digits.
+    least = float(xp.finfo(masses.dtype).smallest_normal)
+    few = xp.sum(masses, axis=-1, keepdims=True) < least
+    masses = masses * xp.where(few, number(masses, 1.0 / least), number(masses, 1.0))
     blocks = in_blocks(masses)
     sums = xp.sum(blocks, axis=-1)
     running = xp.cumulative_sum(sums, axis=-1)

@@ -36,8 +36,9 @@ from mdsd.studies.grid.cell_files import CellFile, write_cell
 from mdsd.studies.means import study_rows
 from mdsd.studies.output import to_csv, to_parquet, write_files
 from mdsd.studies.study_rows import StudyRow
-from mdsd.studies.study_settings import USUAL_REFERENCE, StudySettings
+from mdsd.studies.study_settings import StudySettings
 from mdsd.studies.values import BlockValues, study_blocks
+from mdsd.verifiers.built_in import USUAL_REFERENCE
 
 Block = tuple[int, int]
 """First position, and the one after the last."""

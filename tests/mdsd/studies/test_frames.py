@@ -84,6 +84,7 @@ def test_arrays_are_what_a_file_of_them_is(tmp_path, kind):
         "token_ids": np.arange(15).reshape(3, 5),
         "target_kept_mass": np.array([1.0, 0.9, 0.8]),
         "draft_kept_mass": np.array([[1.0, 0.9, 0.8], [0.5, 0.5, 0.5]]),
+        "text_ids": np.array(["news", "story", "news"]),
     }
     keys = {f"target_{kind}": target, f"draft_{kind}": drafts}
     np.savez(tmp_path / "mine.npz", draft_names=["a", "b"], **keys, **more)
