@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mdsd.studies.biases import BiasRow, bias
+from mdsd.studies.biases import RuleRow, bias
 from mdsd.studies.bounding import bound
 from mdsd.studies.capturing.runs import capture
 from mdsd.studies.capturing.summary import CaptureSummary
@@ -13,13 +13,13 @@ from mdsd.studies.intervals import IntervalRow, interval
 from mdsd.studies.study_rows import BoundRow, CompareRow, Missing
 
 __all__ = [
-    "BiasRow",
     "BoundRow",
     "CaptureSummary",
     "CompareRow",
     "IntervalRow",
     "Missing",
     "Rows",
+    "RuleRow",
     "StudyRow",
     "bias",
     "bound",

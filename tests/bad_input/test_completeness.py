@@ -139,7 +139,7 @@ RECORDS = (
     "decoding.DecodeSeconds",
     "decoding.DraftedLevel",
     "decoding.EmbeddedPair",
-    "studies.BiasRow",
+    "studies.RuleRow",
     "studies.BoundRow",
     "studies.CaptureSummary",
     "studies.CompareRow",

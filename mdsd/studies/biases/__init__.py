@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mdsd.studies.biases.bias_rows import BiasRow
+from mdsd.studies.biases.rule_rows import RuleRow
 from mdsd.studies.biases.runs import bias
 
-__all__ = ["BiasRow", "bias"]
+__all__ = ["RuleRow", "bias"]

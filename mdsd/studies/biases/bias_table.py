@@ -8,33 +8,33 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from mdsd.studies.biases.bias_rows import BiasRow
+from mdsd.studies.biases.rule_rows import RuleRow
 from mdsd.studies.fitting import FittedTable, Paragraph
 from mdsd.studies.terminal import NONE, Columns, as_mean, as_probability, counted
 
 
-def bias_groups(rows: Sequence[BiasRow]) -> list[tuple[str, list[BiasRow]]]:
+def bias_groups(rows: Sequence[RuleRow]) -> list[tuple[str, list[RuleRow]]]:
     """Split rows into those of the same drafts and filters, each with its title."""
 
-    def key(row: BiasRow) -> tuple[object, ...]:
+    def key(row: RuleRow) -> tuple[object, ...]:
         return row.draft_model, row.draft, row.num_drafts, row.filters
 
     groups = [list(found) for _, found in groupby(rows, key=key)]
     return [(title_of(group[0]), group) for group in groups]
 
 
-def title_of(row: BiasRow) -> str:
+def title_of(row: RuleRow) -> str:
     """Name the drafts and the filters of a row."""
     drafts = f"{row.draft} of {row.draft_model}, n = {row.num_drafts}"
     return ", ".join([drafts, *row.filters.words])
 
 
-def bias_report(rows: Sequence[BiasRow], positions: int) -> RenderableType:
+def bias_report(rows: Sequence[RuleRow], positions: int) -> RenderableType:
     """Lay out rules: one table for each draft distribution, number of drafts and filter.
 
     Parameters
     ----------
-    rows : sequence of BiasRow
+    rows : sequence of RuleRow
     positions : int
         Positions of the study.
     """
@@ -66,7 +66,7 @@ def bias_report(rows: Sequence[BiasRow], positions: int) -> RenderableType:
     return Group(*parts, *(Paragraph(text, "dim") for text in (legend, *reasons)))
 
 
-def _divergence(row: BiasRow) -> str | Text:
+def _divergence(row: RuleRow) -> str | Text:
     if row.infinite_kl:
         return "\N{INFINITY}"
     return NONE if row.kl_divergence is None else f"{row.kl_divergence:.4f}"

@@ -7,8 +7,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from mdsd.engines.registry import default_rules
-from mdsd.studies.biases.bias_rows import BiasRow
 from mdsd.studies.biases.bias_table import bias_groups
+from mdsd.studies.biases.rule_rows import RuleRow
 from mdsd.studies.panels import (
     STYLE,
     legend,
@@ -28,14 +28,14 @@ _FRONT = "most at this bias"
 _OPTIMUM = "optimal"
 
 
-def bias_figure(rows: Sequence[BiasRow]) -> Figure:
+def bias_figure(rows: Sequence[RuleRow]) -> Figure:
     """Draw acceptance against total variation, one panel for each kind of drafts.
 
     The dashed line begins at the lossless optimum: no rule lies above it.
 
     Parameters
     ----------
-    rows : sequence of BiasRow
+    rows : sequence of RuleRow
         Numbers that are None are left out.
 
     Returns
@@ -69,7 +69,7 @@ def _stable_names(used: Iterable[str]) -> list[str]:
     return [*known, *sorted(set(used) - set(known))]
 
 
-def _draw_rules(axis: Axes, rows: Sequence[BiasRow], names: Sequence[str]) -> None:
+def _draw_rules(axis: Axes, rows: Sequence[RuleRow], names: Sequence[str]) -> None:
     axis.grid(color="0.9")
     axis.set_axisbelow(True)
     bound = rows[0].bound

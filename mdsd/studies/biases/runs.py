@@ -17,8 +17,8 @@ from mdsd.engines.base import EngineRule
 from mdsd.engines.registry import Rule
 from mdsd.errors import SolverError, UnsupportedError
 from mdsd.filters import CUT_COLUMNS, CutOptions, check_filter_names
-from mdsd.studies.biases.bias_rows import BiasRow
 from mdsd.studies.biases.bias_settings import DEFAULT_COUNTS, BiasSettings, bias_settings
+from mdsd.studies.biases.rule_rows import RuleRow
 from mdsd.studies.cases import Case, Progress, Steps, check_progress
 from mdsd.studies.frames import Rows
 from mdsd.studies.study_rows import Mean, Missing, Texts
@@ -39,7 +39,7 @@ def bias(
     positions: int | None = None,
     progress: Progress | None = None,
     **filters: Unpack[CutOptions],
-) -> Rows[BiasRow]:
+) -> Rows[RuleRow]:
     """Average what the rules of engines accept, and how far their output is from the target.
 
     Parameters
@@ -60,7 +60,7 @@ def bias(
 
     Returns
     -------
-    Rows of BiasRow
+    Rows of RuleRow
         A tuple that `Rows.to_frame` makes a data frame of. By draft model, temperature, draft
         distribution and number of drafts, in the order of the rules. Numbers that were not computed
         are None.
@@ -78,9 +78,9 @@ def bias(
     ... )
     >>> for row in rows:
     ...     print(f"{row.draft:16} {row.label:16} {row.acceptance:.3f} {row.total_variation:.3f}")
-    with_replacement optimal          0.724 0.000
-    top_k            optimal          0.570 0.000
-    top_k            typical:0.09:0.3 0.800 0.341
+    with_replacement optimal          0.659 0.000
+    top_k            optimal          0.244 0.000
+    top_k            typical:0.09:0.3 1.000 0.756
     """
     check_progress(progress)
     check_filter_names(filters, CUT_COLUMNS)
@@ -100,7 +100,7 @@ def bias(
 
 def run_bias(
     source: Source, settings: BiasSettings, progress: Progress | None = None
-) -> Rows[BiasRow]:
+) -> Rows[RuleRow]:
     """Compute rows as settings that were checked before say.
 
     Parameters
@@ -112,7 +112,7 @@ def run_bias(
 
     Returns
     -------
-    Rows of BiasRow
+    Rows of RuleRow
     """
     from threadpoolctl import threadpool_limits
 
@@ -172,14 +172,14 @@ class _Found:
             step()
         step(len(drawable) - int(np.count_nonzero(drawable)))
 
-    def rows(self, data: str) -> list[BiasRow]:
+    def rows(self, data: str) -> list[RuleRow]:
         """Average over the positions."""
         known = len(self._texts) > 0 and not np.isnan(self._texts).any()
         texts = Texts(self._texts) if known else None
         bound = Mean(self._bounds, self._missing.get("bound"), texts)
         return [self._row(data, rule, bound, texts) for rule in self._rules]
 
-    def _row(self, data: str, rule: EngineRule, bound: Mean, texts: Texts | None) -> BiasRow:
+    def _row(self, data: str, rule: EngineRule, bound: Mean, texts: Texts | None) -> RuleRow:
         case, missing = self.case, self._missing.get(rule.label)
         columns = np.array(self._values[rule.label]).reshape(-1, len(_QUANTITIES)).T
         infinite = int(np.count_nonzero(np.isinf(columns[2]))) if missing is None else 0
@@ -188,7 +188,7 @@ class _Found:
         front = None
         if bound.mean is not None and apart.mean is not None:
             front = min(1.0, bound.mean + apart.mean)
-        return BiasRow(
+        return RuleRow(
             data=data,
             draft_model="+".join(case.draft_models),
             draft=case.kind.label,

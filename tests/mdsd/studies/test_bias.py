@@ -28,7 +28,7 @@ TARGET[-1], DRAFT[-1] = [0.5, 0.0, 0.3, 0.2, 0.0], [0.4, 0.6, 0.0, 0.0, 0.0]
 DATA = Dataset.from_arrays(target_probs=TARGET, draft_probs={"small": DRAFT, "tiny": OTHER})
 
 
-def found(**options: Any) -> dict[tuple[str, int, str], studies.BiasRow]:
+def found(**options: Any) -> dict[tuple[str, int, str], studies.RuleRow]:
     rows = studies.bias(DATA, **options)
     return {(row.draft, row.num_drafts, row.label): row for row in rows}
 
@@ -126,7 +126,7 @@ def test_texts_and_progress():
 def test_frames_have_the_columns():
     rows = studies.bias(DATA, rules=["optimal"], num_drafts=[1])
     frame = rows.to_frame("pandas")
-    assert list(frame.columns) == list(columns(studies.BiasRow))
+    assert list(frame.columns) == list(columns(studies.RuleRow))
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_command_prints_and_writes_what_python_gives():
         positions=6,
         temperatures=[0.6, 1.0],
     )
-    expected = [{name: getattr(row, name) for name in columns(studies.BiasRow)} for row in rows]
+    expected = [{name: getattr(row, name) for name in columns(studies.RuleRow)} for row in rows]
     assert report["rows"] == expected
     assert report["settings"]["rules"][:2] == ["optimal", "typical:0.01:0.1"]
     with open("out.csv", encoding="utf-8", newline="") as stream:

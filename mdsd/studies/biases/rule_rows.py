@@ -9,7 +9,7 @@ from mdsd.studies.study_rows import AveragedRow
 
 
 @dataclass(frozen=True)
-class BiasRow(Filtered, AveragedRow):
+class RuleRow(Filtered, AveragedRow):
     """Acceptance and bias of one rule with its parameters, averaged over positions.
 
     Attributes
