@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FRONT = "most at this bias"
-_OPTIMUM = "optimal"
+_LOSSLESS_MARKERS = "*osDv^<>"
 
 
 def bias_figure(rows: Sequence[RuleRow]) -> Figure:
@@ -45,12 +45,12 @@ def bias_figure(rows: Sequence[RuleRow]) -> Figure:
     import matplotlib as mpl
 
     panels = bias_groups(rows)
-    names = _stable_names(row.rule for row in rows)
+    looks = _looks(rows)
     with mpl.rc_context(STYLE):
         figure, axes = panel_grid(len(panels), margin=1.6)
         for axis, (title, group) in zip(axes, panels, strict=True):
             axis.set_title(fill(title, 40), fontsize=9)
-            _draw_rules(axis, group, names)
+            _draw_rules(axis, group, looks)
             axis.set_xlim(-0.02, 1.0)
             axis.set_ylim(0.0, 1.03)
         figure.supxlabel("total variation of the output from the target", fontsize=9)
@@ -59,17 +59,31 @@ def bias_figure(rows: Sequence[RuleRow]) -> Figure:
         write_title(
             figure, "What rules accept, and their bias", [shortened(rows[0].data), positions]
         )
-        legend(figure, axes, [_FRONT, *names])
+        legend(figure, axes, [_FRONT, *looks])
     return figure
 
 
-def _stable_names(used: Iterable[str]) -> list[str]:
-    """List rules, those of the library first: a rule has one look in all figures."""
-    known = dict.fromkeys(rule.name for rule in default_rules())
-    return [*known, *sorted(set(used) - set(known))]
+def _looks(rows: Sequence[RuleRow]) -> dict[str, dict[str, Any]]:
+    """Give the looks of rules, those of the library first: each has one look in all figures.
+
+    There are more rules than colours, so lossless ones are as black as the line that begins at the
+    optimum, and differ by their markers.
+    """
+    biased = {row.rule for row in rows if not row.lossless}
+    known = [rule.name for rule in default_rules()]
+    names = dict.fromkeys((*known, *sorted(row.rule for row in rows)))
+    black = [name for name in names if name not in biased]
+    coloured = [name for name in names if name in biased]
+    looks = {name: verifier_look(k) for k, name in enumerate(coloured)}
+    for k, name in enumerate(black):
+        marker = _LOSSLESS_MARKERS[k % len(_LOSSLESS_MARKERS)]
+        looks[name] = {"color": "black", "marker": marker, "markerfacecolor": "white"}
+    return {name: looks[name] for name in names}
 
 
-def _draw_rules(axis: Axes, rows: Sequence[RuleRow], names: Sequence[str]) -> None:
+def _draw_rules(
+    axis: Axes, rows: Sequence[RuleRow], looks: Mapping[str, Mapping[str, Any]]
+) -> None:
     axis.grid(color="0.9")
     axis.set_axisbelow(True)
     bound = rows[0].bound
@@ -89,17 +103,10 @@ def _draw_rules(axis: Axes, rows: Sequence[RuleRow], names: Sequence[str]) -> No
                 accepted,
                 errors,
                 label=name,
-                **_look(name, names),
+                **looks[name],
                 markersize=4.5,
                 linewidth=0.8,
                 capsize=2.0,
             )
     if not axis.has_data():
         say_nothing(axis)
-
-
-def _look(name: str, names: Sequence[str]) -> dict[str, Any]:
-    """Give the look of a rule; the optimum is as black as the line that begins at it."""
-    if name == _OPTIMUM:
-        return {"color": "black", "marker": "*"}
-    return verifier_look([each for each in names if each != _OPTIMUM].index(name))
