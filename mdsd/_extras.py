@@ -11,10 +11,11 @@ EXTRAS = {
     "study": ("pyarrow", "joblib"),
     "report": ("pyarrow", "joblib", "matplotlib", "pillow", "jinja2"),
     "cluster": ("distributed",),
+    "gguf": ("llama-cpp-python",),
 }
 """Packages that come with each extra whose absence `require` tells."""
 
-_MODULES = {"pillow": "PIL"}
+_MODULES = {"pillow": "PIL", "llama-cpp-python": "llama_cpp"}
 """Names under which packages are imported, where these are others."""
 
 

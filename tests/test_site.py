@@ -18,6 +18,7 @@ PACKAGES = (
     "mdsd.datasets",
     "mdsd.decoding",
     "mdsd.decoding.layouts",
+    "mdsd.decoding.llama_cpp",
     "mdsd.decoding.transformers",
     "mdsd.drafts",
     "mdsd.studies",

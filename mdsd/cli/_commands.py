@@ -200,7 +200,7 @@ def decode(
 ) -> None:
     """Generate text by multi-draft speculative decoding, and show how deep drafts are accepted.
 
-    Without folders, the models are n-grams of Python's language reference, trained on the spot.
+    Without models given, these are n-grams of Python's language reference, trained on the spot.
     With --compare, every verifier is judged with every draft distribution it supports, all with the
     same number of drafted tokens for a call of the target, by what it is expected to accept of the
     same trees, drawn along texts of the target.
@@ -243,7 +243,7 @@ def capture(
     log-probabilities under all of them. A capture that was stopped goes on where it was when the
     same command is given again, and is extended by one with more --positions.
 
-    Without folders, the models are n-grams of Python's language reference, and the prompts pages of
+    Without models given, these are n-grams of Python's language reference, and the prompts pages of
     it that they were not trained on.
     """
     from mdsd.datasets.captures.folder import check_folder

@@ -136,10 +136,10 @@ _PLOT = (
     _DPI,
 )
 _MODELS = (
-    _path("--target", "FOLDER", "A model of transformers."),
+    _path("--target", "FOLDER|FILE.gguf", "A model of transformers, or one for llama.cpp."),
     _path(
         "--draft-model",
-        "FOLDER",
+        "FOLDER|FILE.gguf",
         "Its draft model; several for independent drafts.",
         multiple=True,
     ),

@@ -49,7 +49,7 @@ __all__ = [
     "map_vocabulary",
 ]
 
-_LAZY_MODULES = ("economize", "layouts", "transformers")
+_LAZY_MODULES = ("economize", "layouts", "llama_cpp", "transformers")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,7 +1,10 @@
-"""Reading texts as token ids."""
+"""Texts as token ids: reading them, and what they have in common."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 from numpy.typing import ArrayLike
 
 from mdsd._tokens import read_token_ids, refuse_outside
@@ -36,3 +39,25 @@ def read_sequence(name: str, values: ArrayLike, vocab_size: int, *, least: int =
         raise InvalidTokenError(f"{name} has shape {ids.shape}; expected (T,){few}")
     refuse_outside(ids, (ids < 0) | (ids >= vocab_size), vocab_size, name)
     return [int(token) for token in ids]
+
+
+def shared_start(prefixes: Sequence[list[int]]) -> list[int]:
+    """Give what all prefixes, one at least, begin with, short of the last token of any.
+
+    Examples
+    --------
+    >>> shared_start([[5, 6, 7], [5, 6, 8, 9]]), shared_start([[5, 6], [5, 6, 8]])
+    ([5, 6], [5])
+    """
+    # What the first and the last in order have in common, all have.
+    first, last = min(prefixes), max(prefixes)
+    most = min(map(len, prefixes)) - 1
+    return first[: min(most, common_length(first, last))]
+
+
+def common_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """Count the tokens that two texts both begin with."""
+    length = min(len(first), len(second))
+    if first[:length] == second[:length]:
+        return length
+    return int((np.asarray(first[:length]) != np.asarray(second[:length])).argmax())

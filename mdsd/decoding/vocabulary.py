@@ -209,9 +209,10 @@ def over_vocabulary(model: Model, tokenizer: Any, target_tokenizer: Any, vocab_s
     Parameters
     ----------
     model : Model
-    tokenizer, target_tokenizer : PreTrainedTokenizer
+    tokenizer, target_tokenizer : PreTrainedTokenizer or GGUFTokenizer
         Those of the draft model and of the target: they have ``get_vocab()``, and may have
-        ``unk_token_id``.
+        ``unk_token_id``. Where both have ``get_pieces()``, tokens are told by the text they stand
+        for, however their files write it.
     vocab_size : int
         V of the target. Either model may have more logits, or fewer, than its tokenizer has tokens.
 
@@ -225,7 +226,9 @@ def over_vocabulary(model: Model, tokenizer: Any, target_tokenizer: Any, vocab_s
     UnsupportedError
         If the tokenizers have no token in common.
     """
-    theirs, known = tokenizer.get_vocab(), target_tokenizer.get_vocab()
+    both = (tokenizer, target_tokenizer)
+    method = "get_pieces" if all(hasattr(each, "get_pieces") for each in both) else "get_vocab"
+    theirs, known = (getattr(each, method)() for each in both)
     if theirs == known and model.vocab_size == vocab_size:
         return model
     ids = np.full(model.vocab_size, UNKNOWN)

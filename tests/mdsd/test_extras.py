@@ -19,7 +19,17 @@ from ..plugins import run as run_code
 
 OPTIONAL = (
     *("matplotlib", "PIL", "pyarrow", "joblib", "jinja2", "pandas", "polars"),
-    *("ortools", "torch", "transformers", "gguf", "accelerate", "distributed", "economize", "ot"),
+    *(
+        "ortools",
+        "torch",
+        "transformers",
+        "gguf",
+        "llama_cpp",
+        "accelerate",
+        "distributed",
+        "economize",
+        "ot",
+    ),
 )
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from mdsd._typing import BoolArray
+from mdsd.decoding.token_ids import common_length
 
 UNREAD = -1
 
@@ -154,12 +153,3 @@ class CachedText:
                 row[parent.slot] = True
                 parent = parent.parent
         row[branch.slot] = True
-
-
-def common_length(first: list[int], second: list[int]) -> int:
-    """Count the tokens that two texts both begin with."""
-    length = min(len(first), len(second))
-    if first[:length] == second[:length]:
-        return length
-    differ = np.asarray(first[:length]) != np.asarray(second[:length])
-    return int(differ.argmax())

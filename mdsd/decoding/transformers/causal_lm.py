@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mdsd._typing import AnyArray
+from mdsd.decoding.token_ids import shared_start
 from mdsd.decoding.transformers._rows import CachedRows
 from mdsd.decoding.transformers._support import check_causal, check_tokenizer, find_tokenizer
-from mdsd.decoding.transformers._texts import common_length
 from mdsd.decoding.vocabulary import on_host
 
 if TYPE_CHECKING:
@@ -107,9 +107,7 @@ class CausalLM:
         if not len(prefixes):
             return np.zeros((0, self.vocab_size), dtype=np.float32)
         asked = [list(prefix) for prefix in prefixes]
-        # What the first and the last in order have in common, all have.
-        first, last = min(asked), max(asked)
-        self._rows.keep([0], [first[: common_length(first, last)]])
+        self._rows.keep([0], [shared_start(asked)])
         return on_host(self._rows.logits([asked])[0])
 
     def forget(self) -> None:

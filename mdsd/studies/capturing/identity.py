@@ -13,10 +13,17 @@ import numpy as np
 
 from mdsd._version import __version__
 from mdsd.decoding import MappedModel, Model, NGramModel, TableModel
+from mdsd.decoding.llama_cpp import GGUFModel
 from mdsd.decoding.transformers import CausalLM
 
 _NOT_OF_THE_MODEL = ("_name_or_path", "transformers_version")
 """Entries of a configuration that say where it was loaded from, and by what."""
+
+_PACKAGES: dict[type, tuple[str, ...]] = {
+    CausalLM: ("torch", "transformers"),
+    GGUFModel: ("llama-cpp-python",),
+}
+"""Libraries that run models of a class."""
 
 
 def describe_model(name: str, model: Model) -> dict[str, Any]:
@@ -32,8 +39,8 @@ def describe_model(name: str, model: Model) -> dict[str, Any]:
     dict
         The name, the class and, of models of this library, a SHA-256 of all that their
         distributions depend on: configuration and weights of a causal language model, the counts of
-        n-grams. Of one of transformers also what their last digits may depend on: type of number,
-        device, attention and, on the CPU, the number of threads.
+        n-grams, GGUF files. Of language models also what their last digits may depend on: type of
+        number, device, attention and, on the CPU, the number of threads.
 
     Examples
     --------
@@ -45,6 +52,8 @@ def describe_model(name: str, model: Model) -> dict[str, Any]:
     inner = _unmapped(model)
     if isinstance(inner, CausalLM):
         found |= _describe_causal(inner.model)
+    elif isinstance(inner, GGUFModel):
+        found |= inner.describe()
     elif not isinstance(inner, (NGramModel, TableModel)):
         return found
     digest = hashlib.sha256()
@@ -80,6 +89,8 @@ def _add_model(digest: Any, model: Any) -> None:
         _add(digest, model._target_token_ids, model.vocab_size, model._unknown)
     elif isinstance(model, CausalLM):
         _add_weights(digest, model.model)
+    elif isinstance(model, GGUFModel):
+        _add(digest, model.sha256)
     else:
         for name, value in sorted(vars(model).items()):
             _add(digest, name, *(value if isinstance(value, list) else [value]))
@@ -141,7 +152,7 @@ def versions(models: Iterable[Model]) -> dict[str, str]:
     Parameters
     ----------
     models : iterable of Model
-        Those of transformers are of its version and torch's, too.
+        Language models are of the versions of the libraries that run them, too.
 
     Examples
     --------
@@ -149,6 +160,8 @@ def versions(models: Iterable[Model]) -> dict[str, str]:
     ['mdsd', 'python', 'numpy']
     """
     found = {"mdsd": __version__, "python": platform.python_version(), "numpy": np.__version__}
-    if any(isinstance(_unmapped(model), CausalLM) for model in models):
-        found |= {name: metadata.version(name) for name in ("torch", "transformers")}
+    inner = [_unmapped(model) for model in models]
+    for kind, packages in _PACKAGES.items():
+        if any(isinstance(model, kind) for model in inner):
+            found |= {name: metadata.version(name) for name in packages}
     return found

@@ -26,6 +26,7 @@ from mdsd.studies.capturing.identity import (
     vocabulary_digest,
 )
 from mdsd.studies.capturing.prompts import Prompts, encode_prompts
+from mdsd.studies.decoding.loading import GGUF
 from mdsd.studies.decoding.models import TextModels
 from mdsd.studies.study_settings import listed
 
@@ -98,8 +99,8 @@ def text_job(models: TextModels, prompts: Prompts) -> CaptureJob:
     Parameters
     ----------
     models : TextModels
-        Folders go by their names without the path, and those of the same name by a number behind
-        it.
+        They go by the names of their folders or files without the path, and those of the same name
+        by a number behind it.
     prompts : Prompts
 
     Returns
@@ -114,7 +115,7 @@ def text_job(models: TextModels, prompts: Prompts) -> CaptureJob:
         If the tokenizer has more tokens than the target.
     """
     # Of "." and the like, too.
-    names = [Path(name).resolve().name or "model" for name in models.names]
+    names = [Path(name).resolve().name.removesuffix(GGUF) or "model" for name in models.names]
     return capture_job(
         models.target,
         models.draft_models,

@@ -1,0 +1,292 @@
+"""Models of GGUF files as models of `mdsd.decoding`."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from mdsd._arguments import check_whole
+from mdsd._files import as_path
+from mdsd._typing import AnyArray
+from mdsd.batch._threads import _available_cores
+from mdsd.decoding.llama_cpp._context import NUM_SEQUENCES, Context
+from mdsd.decoding.llama_cpp._files import content_digest
+from mdsd.decoding.llama_cpp._loaded import LoadedModel
+from mdsd.decoding.llama_cpp._sequences import TEXT, CachedTree
+from mdsd.decoding.llama_cpp.tokenizer import GGUFTokenizer
+from mdsd.decoding.token_ids import shared_start
+from mdsd.errors import InvalidTokenError
+
+_AHEAD = 256
+"""Tokens of a prompt that are read together with a tree; others before it."""
+
+_FIRST_CELLS = 1024
+"""Tokens that a cache has room for at first; it is made anew with twice as many as needed."""
+
+
+class GGUFModel:
+    """A causal language model in a GGUF file, run by llama.cpp, as a `mdsd.decoding.Model`.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; of a model in several parts the first. Kept open until `close`.
+    num_threads : int, optional
+        By default all cores that the process may use.
+    batch_size : int, default 32
+        Most tokens that are computed together (``n_ubatch``). From 64 on the logits of a text may
+        depend on what else is read with it.
+    num_gpu_layers : int, optional
+        Layers to put on a GPU, -1 for all; by default as llama.cpp decides.
+
+    Attributes
+    ----------
+    path : Path
+    vocab_size : int
+        V.
+    context_length : int
+        The longest text that the model was trained on.
+    tokenizer : GGUFTokenizer
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the file is missing, is no GGUF file, or cannot be loaded, as one that was cut off; or an
+        option is out of range.
+    UnsupportedError
+        If llama-cpp-python is not installed, or the model is an encoder, one of embeddings, or has
+        a recurrent state.
+
+    Notes
+    -----
+    All prefixes of a call, the nodes of a tree, are read in one call of ``llama_decode``: each leaf
+    is a sequence of the cache, and what leaves have in common belongs to all of theirs. (More than
+    127 leaves, or 512 tokens that are new, take several.) Keys and values of what the prefixes have
+    in common with those of the call before are kept; what was rejected is removed. The cache grows
+    with the text.
+
+    Logits are float32, as llama.cpp computes them with its own settings: flash attention where it
+    decides so, keys and values in float16. On CPUs attention of 64 tokens and more at once, and of
+    one token by several threads, is summed in another order, which quantised weights amplify to
+    differences of 1 in a logit; neither is used here. The logits of a text are then the same in
+    whatever pieces it is read, but for weights in float32, float16, Q8_0 and Q4_0, whose products
+    depend on whether a token comes alone (by 1e-5 in logits for those in float32).
+
+    Examples
+    --------
+    With a model of one's own, which drafts for itself by n-grams::
+
+        from mdsd.decoding import NGramModel, generate
+        from mdsd.decoding.llama_cpp import GGUFModel
+
+        with GGUFModel("model.gguf") as target:
+            prompt_ids = target.tokenizer.encode("The value of")
+            draft_model = NGramModel(prompt_ids, target.vocab_size, 2)
+            result = generate(target, draft_model, prompt_ids, max_new_tokens=16)
+            print(target.tokenizer.decode(result.token_ids.tolist()))
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        num_threads: int | None = None,
+        batch_size: int = 32,
+        num_gpu_layers: int | None = None,
+    ) -> None:
+        self.path = as_path(path)
+        self.num_threads = (
+            _available_cores()
+            if num_threads is None
+            else check_whole("num_threads", num_threads, 1, 512)
+        )
+        self.batch_size = check_whole("batch_size", batch_size, 2, 512)
+        if num_gpu_layers is not None:
+            check_whole("num_gpu_layers", num_gpu_layers, -1, 2**16)
+        self._num_gpu_layers = num_gpu_layers
+        self._loaded = loaded = LoadedModel(self.path, num_gpu_layers)
+        self._contexts: list[Context] = []
+        self._free = weakref.finalize(self, _free, self._contexts, loaded)
+        self.vocab_size = loaded.vocab_size
+        self.context_length = loaded.context_length
+        self.tokenizer = GGUFTokenizer(loaded)
+        self._open(1)
+
+    @property
+    def given_tokenizer(self) -> GGUFTokenizer:
+        """The tokenizer, which is always known."""
+        return self.tokenizer
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the file, or of its parts together."""
+        return content_digest(self.path)
+
+    def describe(self) -> dict[str, Any]:
+        """Say what its last digits may depend on, but for the weights."""
+        loaded = self._loaded
+        return {
+            "architecture": loaded.metadata("general.architecture"),
+            "file_type": loaded.metadata("general.file_type"),
+            "threads": self.num_threads,
+            "batch_size": self.batch_size,
+        }
+
+    def logits(self, prefixes: list[list[int]]) -> AnyArray:
+        """Give the logits after some prefixes, from one call of llama.cpp.
+
+        Parameters
+        ----------
+        prefixes : list of lists of int
+            At least one token each.
+
+        Returns
+        -------
+        ndarray of float32, shape (B, V)
+
+        Raises
+        ------
+        InvalidTokenError
+            If a prefix is empty or longer than `context_length`, or holds what is no token id.
+        InvalidArgumentError
+            If the model has been closed.
+        UnsupportedError
+            If llama.cpp cannot read them, as where there is too little memory.
+        """
+        self._loaded.model  # noqa: B018  unless closed
+        if not len(prefixes):
+            return np.zeros((0, self.vocab_size), dtype=np.float32)
+        asked = [list(prefix) for prefix in prefixes]
+        self._check_lengths(asked)
+        try:
+            return self._logits(asked)
+        except BaseException:
+            # It may stand anywhere in the text.
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        """Let go of all that has been read: the next call reads its prefixes whole."""
+        if self._context.num_cells >= _FIRST_CELLS:
+            # As in the beginning, so that nothing depends on the texts before.
+            self._open(1)
+            return
+        self._context.clear()
+        self._tree = CachedTree(self._context, NUM_SEQUENCES)
+
+    def close(self) -> None:
+        """Free the memory of the model; it cannot be asked any more."""
+        self._free()
+
+    def __enter__(self) -> GGUFModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pointers mean nothing in another process, which loads the file itself.
+        load = partial(
+            GGUFModel,
+            num_threads=self.num_threads,
+            batch_size=self.batch_size,
+            num_gpu_layers=self._num_gpu_layers,
+        )
+        return load, (self.path,)
+
+    @property
+    def _context(self) -> Context:
+        return self._contexts[0]
+
+    def _open(self, num_tokens: int) -> None:
+        """Make an empty cache, with room for so many tokens at least."""
+        size = _FIRST_CELLS
+        while size <= num_tokens:
+            size *= 2
+        while self._contexts:  # the one before is freed first
+            self._contexts.pop().close()
+        self._contexts.append(
+            Context(
+                self._loaded.name,
+                self._loaded.library,
+                self._loaded.model,
+                num_cells=size,
+                batch_size=self.batch_size,
+                num_threads=self.num_threads,
+            )
+        )
+        self._tree = CachedTree(self._context, NUM_SEQUENCES)
+
+    def _check_lengths(self, prefixes: list[list[int]]) -> None:
+        for row, prefix in enumerate(prefixes):
+            if not 0 < len(prefix) <= self.context_length:
+                raise InvalidTokenError(
+                    f"prefixes row {row} has {len(prefix)} tokens; expected 1 to "
+                    f"{self.context_length}, as {self._loaded.name} was made for"
+                )
+
+    def _logits(self, prefixes: list[list[int]]) -> AnyArray:
+        self._read_shared(shared_start(prefixes))
+        tree = self._tree
+        new, asked = tree.unread(prefixes)
+        places = None if self._is_full(len(new)) else tree.place(new)
+        if places is None:
+            # Without the branches of the calls before.
+            tree.forget_branches()
+            new, asked = tree.unread(prefixes)
+            if self._is_full(len(new)):
+                self._open(tree.num_cells + len(new))
+                return self._logits(prefixes)
+            places = tree.place(new)
+        if places is None:
+            middle = len(prefixes) // 2
+            return np.concatenate(
+                [self._logits(prefixes[:middle]), self._logits(prefixes[middle:])]
+            )
+        ends = {id(node) for node in asked}
+        wanted = np.array([id(node) in ends for node in new])
+        rows = self._read(
+            [node.token_id for node in new], [node.position for node in new], places, wanted
+        )
+        row_of = {id(node): row for row, node in enumerate(n for n in new if id(n) in ends)}
+        order = [row_of[id(node)] for node in asked]
+        return rows if order == list(range(len(rows))) else rows[order]
+
+    def _is_full(self, num_new: int) -> bool:
+        return self._tree.num_cells + num_new > self._context.num_cells
+
+    def _read_shared(self, text: list[int]) -> None:
+        """Read a long text ahead, so that what is left of it goes into one call with a tree."""
+        self._tree.go_to(text)
+        unread = len(text) - len(self._tree.token_ids)
+        if unread <= _AHEAD:
+            return
+        if self._is_full(unread):
+            self._open(len(text))
+        start = len(self._tree.token_ids)
+        unread = len(text) - start
+        stop = start + (unread - 1) // _AHEAD * _AHEAD
+        positions = range(start, stop)
+        unwanted = np.zeros(len(positions), dtype=np.bool_)
+        self._read(text[start:stop], positions, [[TEXT]] * len(positions), unwanted)
+        self._tree.extend(text[start:stop])
+
+    def _read(self, token_ids: list[int], positions: Any, places: Any, wanted: Any) -> AnyArray:
+        ids = np.asarray(token_ids)
+        outside = (ids < 0) | (ids >= self.vocab_size)
+        if ids.dtype.kind not in "iu" or outside.any():
+            bad = token_ids[int(outside.argmax())]
+            raise InvalidTokenError(
+                f"prefixes hold {bad!r}; expected token ids in 0..{self.vocab_size - 1}"
+            )
+        return self._context.read(token_ids, positions, places, wanted)
+
+
+def _free(contexts: list[Context], loaded: LoadedModel) -> None:
+    while contexts:
+        contexts.pop().close()
+    loaded.close()
