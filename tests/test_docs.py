@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mdsd.engines.registry import read_rule
+from mdsd.studies import bias
+
 from . import commands, pages
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -174,3 +177,24 @@ def test_links_lead_somewhere(page):
         linked = page.parent / name if name else page
         assert linked.exists(), link
         assert not anchor or anchor in headings(linked.read_text(encoding="utf-8")), link
+
+
+# --- the table of rules --------------------------------------------------------------------------
+
+
+def test_table_of_rules_is_what_the_study_gives():
+    (text,) = (text for page, text in TEXTS.items() if page.stem == "bias")
+    kinds = {"sampled": "with_replacement", "top k": "top_k"}
+    found = {
+        (row.draft, row.num_drafts, row.label, row.temperature): row
+        for row in bias("smollm2", temperatures=[0.6, 1.0])
+    }
+    lines = re.findall(r"^\| (sampled|top k), n = (\d) \| `(.+?)` \| (.+)$", text, re.MULTILINE)
+    assert len(lines) > 15
+    for kind, n, label, rest in lines:
+        expected = [read_rule(label).used_by, "yes" if read_rule(label).lossless else "no"]
+        for temperature in (0.6, 1.0):
+            row = found[kinds[kind], int(n), label, temperature]
+            expected.append(f"{row.acceptance:.3f} ± {row.stderr:.3f}")
+            expected += [f"{row.total_variation:.3f}", f"{row.kl_divergence:.3f}"]
+        assert [cell.strip() for cell in rest.rstrip(" |").split(" | ")] == expected

@@ -2,7 +2,8 @@
 
 How many rejections to expect (`expected_rejections`, `simulate_rejections`), what a batch of draft
 sequences saves (`batch_improvement`), which acceptance functions are unbiased and what they lose
-(`assess_acceptance`), what bias buys (`pareto_front`), how many tokens a step yields and whether it
+(`assess_acceptance`), what bias buys (`pareto_front`) and what the rules of engines make of it
+(`assess_rule`), how many tokens a step yields and whether it
 pays (`expected_tokens`, `speedup`), which tree to draft (`plan_tree`, `plan_tree_by_count`), and
 the most that any verifier could accept of one (`tree_bound`). Theory and simulation stand side by
 side; each theory function is exact.
@@ -25,6 +26,7 @@ from mdsd.analysis.bias import (
     simulate_chain_pareto_front,
     simulate_pareto_front,
 )
+from mdsd.analysis.engines import assess_rule, gumbel_acceptance
 from mdsd.analysis.planning import TreePlan, plan_tree
 from mdsd.analysis.planning_by_count import plan_tree_by_count
 from mdsd.analysis.rejections import (
@@ -55,6 +57,14 @@ from mdsd.analysis.unbiasedness import (
     assess_acceptance_on_chain,
 )
 from mdsd.analysis.whole_trees import tree_bound
+from mdsd.engines.base import BiasedRule, EngineRule, RuleOutcome
+from mdsd.engines.cactus import CactusAcceptance
+from mdsd.engines.gumbel import GumbelLists
+from mdsd.engines.mixture import MixtureAcceptance
+from mdsd.engines.over_accepting import OverAcceptance
+from mdsd.engines.relaxed import RelaxedAcceptance
+from mdsd.engines.thresholds import ThresholdAcceptance
+from mdsd.engines.typical import TypicalAcceptance
 
 __all__ = [
     "AcceptRule",
@@ -62,15 +72,26 @@ __all__ = [
     "BatchImprovement",
     "BestDepth",
     "BestNumDrafts",
+    "BiasedRule",
+    "CactusAcceptance",
+    "EngineRule",
+    "GumbelLists",
     "MeasuredAcceptance",
+    "MixtureAcceptance",
+    "OverAcceptance",
     "ParetoFront",
+    "RelaxedAcceptance",
+    "RuleOutcome",
     "SimulatedFront",
     "SimulatedRejections",
+    "ThresholdAcceptance",
     "TreePlan",
+    "TypicalAcceptance",
     "acceleration",
     "accept_rule",
     "assess_acceptance",
     "assess_acceptance_on_chain",
+    "assess_rule",
     "batch_improvement",
     "best_depth",
     "best_num_drafts",
@@ -79,6 +100,7 @@ __all__ = [
     "expected_rejections",
     "expected_tokens",
     "expected_tree_tokens",
+    "gumbel_acceptance",
     "iid_expected_tokens",
     "measure_acceptance",
     "optimal_rejection_law",

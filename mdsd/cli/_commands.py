@@ -15,6 +15,7 @@ import click
 from mdsd.cli._delivery import check_output, deliver, drawing, progress_bar, renamed
 from mdsd.cli._group import main
 from mdsd.cli._options import (
+    BIAS,
     BOUND,
     CAPTURE,
     COMPARE,
@@ -70,6 +71,35 @@ def bound(**given: Any) -> None:
     from mdsd.studies.terminal import bound_report
 
     _study(BoundRow, bound_rows, bound_figure, bound_report, **given)
+
+
+@main.command()
+@options(*BIAS)
+def bias(
+    data: str, output: Path | None, plot: Path | None, dpi: int, as_json: bool, **given: Any
+) -> None:
+    """Show what the rules of serving engines accept, and how far their output is from the target.
+
+    DATA is the name of an embedded data set, an .npz file or a folder that `mdsd capture` wrote.
+    Rules that are lossless have no bias. No rule accepts more than the front, which begins at the
+    acceptance bound and rises by as much as the bias.
+    """
+    from mdsd.datasets import open_source
+    from mdsd.studies.biases.bias_settings import bias_settings
+    from mdsd.studies.biases.bias_table import bias_report
+    from mdsd.studies.biases.plots import bias_figure
+    from mdsd.studies.biases.runs import run_bias
+
+    check_output(output)
+    with drawing(plot, "bias.png", dpi) as draw:
+        source = open_source(data)
+        settings = bias_settings(source, **renamed(given, plural=("rule", *_LISTS)))
+        described = {"data": data, **settings.describe()}
+        with progress_bar("positions") as progress:
+            rows = run_bias(source, settings, progress)
+        picture = draw(lambda: bias_figure(rows))
+        lay_out = partial(bias_report, rows, settings.positions)
+        deliver(rows, described, lay_out, as_json, output, picture)
 
 
 @main.command()

@@ -82,6 +82,13 @@ def step_verifiers(_: click.Context) -> Iterable[str]:
     return verifier_names()
 
 
+def rule_names(_: click.Context) -> Iterable[str]:
+    """List the rules of engines, and the verifiers of a step."""
+    from mdsd.engines.registry import rule_names as names
+
+    return names()
+
+
 def all_verifiers(ctx: click.Context) -> Iterable[str]:
     """List the verifiers of a step and of paths."""
     from mdsd.decoding.verification import PATH_VERIFICATIONS

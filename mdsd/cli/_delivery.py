@@ -115,8 +115,8 @@ def _told_now_and_then(steps: str) -> Iterator[Progress]:
     def tell() -> None:
         start = monotonic()
         while not over.wait(_PATIENCE):
-            share = "{:,} of {:,} ".format(*reached) if reached[1] else ""
-            click.echo(f"mdsd: {share}{steps} after {monotonic() - start:.0f} s", err=True)
+            share = "{:,} of {:,}".format(*reached) if reached[1] else "still at"
+            click.echo(f"mdsd: {share} {steps} after {monotonic() - start:.0f} s", err=True)
 
     def progress(done: int, total: int) -> None:
         reached[:] = done, total

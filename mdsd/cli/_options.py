@@ -16,6 +16,7 @@ from mdsd.cli._completion import (
     completing_data,
     draft_labels,
     draft_models,
+    rule_names,
     schemes,
     step_verifiers,
 )
@@ -152,6 +153,29 @@ _SHARED = (
 
 _MORE = (*_filters(lists=["temperature"]), _POSITIONS, _SEED, _OUTPUT, *_PLOT, _JSON)
 
+BIAS = (
+    click.argument("data", default="smollm2", **completing_data()),
+    _list(
+        "--rule",
+        NAMES,
+        "Rules, parameters behind colons: typical, relaxed, threshold, cactus, mixture, "
+        "over_accepting, gumbel, or verifiers.  [default: all]",
+        rule_names,
+    ),
+    _list("--num-drafts", INTEGERS, "Numbers of draft tokens.  [default: 1,3]"),
+    _list(
+        "--draft",
+        NAMES,
+        "Draft distributions.  [default: those that engines use]",
+        draft_labels,
+    ),
+    _list("--draft-model", NAMES, "Draft models.  [default: the first of the file]", draft_models),
+    *_filters(lists=["temperature"]),
+    _POSITIONS,
+    _OUTPUT,
+    *_PLOT,
+    _JSON,
+)
 BOUND = (*_SHARED, *_MORE)
 COMPARE = (*_SHARED, _VERIFIERS, _AGAINST, *_MORE)
 GRID = (

@@ -4,9 +4,9 @@
 (`decoder`, over sequences side by side: `rows`) drafts a tree of tokens (`drafting`), which may
 grow with what is drafted (`growth`, `growing`); scores it in one call of the target (`drafted`);
 and verifies it (`steps`): with any one-step verifier (`levels`), whole paths at once (`block`,
-`traversal`), or all branches (`layers`). What it leaves to chance it asks of one object
-(`choices`), so that its exact law can be followed branch by branch (`enumeration`,
-`mdsd.testing.sequence_law`).
+`traversal`), all branches (`layers`), or noise that drafts and text share (`gumbel`). What it
+leaves to chance it asks of one object (`choices`), so that its exact law can be followed branch by
+branch (`enumeration`, `mdsd.testing.sequence_law`).
 
 `layouts` verifies in the arrays of serving engines; `transformers` and `economize` plug into the
 decoders of those packages.
@@ -22,6 +22,7 @@ from mdsd.decoding.embedded import EmbeddedPair, PieceVocabulary, embedded_pair
 from mdsd.decoding.generation import generate
 from mdsd.decoding.growing import GrowingTree
 from mdsd.decoding.growth import DraftedLevel, TreeGrowth
+from mdsd.decoding.gumbel import GumbelVerification
 from mdsd.decoding.models import Model, TableModel
 from mdsd.decoding.ngram import NGramModel
 from mdsd.decoding.results import DecodeResult, DecodeSeconds
@@ -35,6 +36,7 @@ __all__ = [
     "DraftedLevel",
     "EmbeddedPair",
     "GrowingTree",
+    "GumbelVerification",
     "MappedModel",
     "Model",
     "NGramModel",

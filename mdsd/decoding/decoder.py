@@ -108,9 +108,16 @@ class Decoder:
         list of Drafting
             Complete.
         """
-        by_order = self.verification.in_draft_order
+        how = self.verification
         growing = [
-            Drafting(self.kind, self.shape, row.prefix, self._depth(row), in_draft_order=by_order)
+            Drafting(
+                self.kind,
+                self.shape,
+                row.prefix,
+                self._depth(row),
+                in_draft_order=how.in_draft_order,
+                draw=how.draw,
+            )
             for row in rows
         ]
         while any(drafting.prefixes for drafting in growing):

@@ -35,6 +35,8 @@ class DraftedTree(FrozenArrays):
     worths : ndarray of float64, shape (N + 1,), or None
         What the drafts planned below each node are worth, in some measure: known before any draft
         of the tree is drawn. None, by default, where nothing is known so early.
+    position : int or None
+        Tokens of the text up to the root; None, by default, where the tree does not say.
     """
 
     shape: TreeShape
@@ -42,6 +44,7 @@ class DraftedTree(FrozenArrays):
     laws: tuple[DraftDistribution | None, ...]
     target_probs: Rows
     worths: FloatArray | None = None
+    position: int | None = None
 
     def child_token_ids(self, node: int) -> IntArray:
         """Tokens drafted at a node, (n,), in draft order."""

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from mdsd._frozen import frozen
-from mdsd._typing import FloatArray
+from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree, Rows
 from mdsd.decoding.growth import FixedCounts, GrownCounts, LevelCounts, TreeGrowth
 from mdsd.drafts import DraftDistribution, DraftKind
 from mdsd.trees import TreeShape
+
+Draw = Callable[[DraftDistribution, int, Choices], IntArray]
+"""Draws the tokens of a node, from their law, how many tokens are before them, and `Choices`."""
+
+
+def by_chance(draft: DraftDistribution, position: int, choices: Choices) -> IntArray:
+    """Draw drafts that nothing but their law says anything of."""
+    return choices.drafts(draft)
 
 
 class Drafting:
@@ -30,6 +38,8 @@ class Drafting:
         Most levels to draft; by default all.
     in_draft_order : bool, default False
         Whether the verifier tries drafts in the order drawn.
+    draw : callable, optional
+        `StepVerification.draw` of the verification; by chance alone if it is not given.
 
     Attributes
     ----------
@@ -62,8 +72,9 @@ class Drafting:
         depth: int | None = None,
         *,
         in_draft_order: bool = False,
+        draw: Draw = by_chance,
     ) -> None:
-        self._kind = kind
+        self._kind, self._draw = kind, draw
         self._parents = [-1]
         self._laws: list[DraftDistribution | None] = [None]
         self.paths = [prefix]
@@ -108,7 +119,7 @@ class Drafting:
                 continue
             probs = np.array(rows) if self._kind.one_model_each else rows[0]
             self._laws[node] = draft = self._kind.make_at_most(probs, count)
-            for token in choices.drafts(draft).tolist():
+            for token in self._draw(draft, len(self.paths[node]), choices).tolist():
                 self._parents.append(node)
                 self._laws.append(None)
                 self.paths.append([*self.paths[node], token])
@@ -128,5 +139,11 @@ class Drafting:
             A token that was drafted twice at one node stands there twice.
         """
         token_ids = frozen(np.array([path[-1] for path in self.paths], dtype=np.int64))
-        shape = TreeShape(tuple(self._parents))
-        return DraftedTree(shape, token_ids, tuple(self._laws), target_probs, self._counts.worths())
+        return DraftedTree(
+            TreeShape(tuple(self._parents)),
+            token_ids,
+            tuple(self._laws),
+            target_probs,
+            self._counts.worths(),
+            len(self.paths[0]),
+        )

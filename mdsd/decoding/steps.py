@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mdsd._typing import FloatArray
+from mdsd._typing import FloatArray, IntArray
 from mdsd.decoding.choices import Choices
 from mdsd.decoding.drafted import DraftedTree
 from mdsd.decoding.enumeration import branches
@@ -36,7 +36,8 @@ class StepOutcome:
 class StepVerification(ABC):
     """A rule that turns a drafted tree into tokens whose law is that of the target.
 
-    `BiasedVerification` alone is not lossless; there is no other way to ask for bias.
+    `BiasedVerification` alone is not lossless; there is no other way to ask for bias. The law is
+    over chance, and of `GumbelVerification` over its seeds.
 
     Called with a `DraftedTree` and the `Choices` to ask for every random decision, it returns a
     `StepOutcome`.
@@ -73,6 +74,23 @@ class StepVerification(ABC):
         UnsupportedError
             Naming the one that is not supported, and those that are.
         """
+
+    def draw(self, draft: DraftDistribution, position: int, choices: Choices) -> IntArray:
+        """Draw the tokens that are drafted at one node.
+
+        Parameters
+        ----------
+        draft : DraftDistribution
+        position : int
+            Tokens of the text before them.
+        choices : Choices
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            In draft order. By chance alone, unless drafts and verification share their noise.
+        """
+        return choices.drafts(draft)
 
     @abstractmethod
     def __call__(self, tree: DraftedTree, choices: Choices) -> StepOutcome:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from mdsd._arguments import check_name
 from mdsd.decoding.biased import BiasedVerification
 from mdsd.decoding.block import BlockVerification
+from mdsd.decoding.gumbel import GumbelVerification
 from mdsd.decoding.layers import LayerVerification
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.traversal import TraversalVerification
+from mdsd.engines.registry import biased_rule_type
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
@@ -47,11 +49,28 @@ def step_verification(verifier: str | Verifier | StepVerification) -> StepVerifi
         return verifier
     if isinstance(verifier, Verifier):
         return LevelVerification(verifier)
-    if isinstance(verifier, str) and verifier == BiasedVerification.name:
-        raise InvalidArgumentError(
-            "verifier is 'biased', which is not lossless: expected "
-            "mdsd.decoding.BiasedVerification(epsilon=...), which says how biased it is"
-        )
+    if isinstance(verifier, str):
+        _refuse_nameless(verifier)
     name = check_name("verifier", verifier, (*verifier_names(), *PATH_VERIFICATIONS))
     kind = PATH_VERIFICATIONS.get(name)
     return LevelVerification(get_verifier(name).for_many()) if kind is None else kind()
+
+
+def _refuse_nameless(name: str) -> None:
+    """Refuse names of rules that need more than a name: nothing is biased by accident."""
+    kind = biased_rule_type(name)
+    if name == BiasedVerification.name:
+        how = "BiasedVerification(epsilon=...)"
+    elif kind is not None:
+        how = f"BiasedVerification(rule=mdsd.analysis.{kind.__name__}(...))"
+    elif name == GumbelVerification.name:
+        raise InvalidArgumentError(
+            "verifier is 'gumbel', whose drafts share its noise: expected "
+            "mdsd.decoding.GumbelVerification(seed=..., num_drafts=...)"
+        )
+    else:
+        return
+    raise InvalidArgumentError(
+        f"verifier is {name!r}, which is not lossless: expected mdsd.decoding.{how}, which says "
+        "how biased it is"
+    )

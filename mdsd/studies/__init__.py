@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mdsd.studies.biases import RuleRow, bias
 from mdsd.studies.bounding import bound
 from mdsd.studies.capturing.runs import capture
 from mdsd.studies.capturing.summary import CaptureSummary
@@ -18,7 +19,9 @@ __all__ = [
     "IntervalRow",
     "Missing",
     "Rows",
+    "RuleRow",
     "StudyRow",
+    "bias",
     "bound",
     "capture",
     "compare",

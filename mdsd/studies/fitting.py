@@ -14,7 +14,9 @@ from rich.text import Text
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 _FILE_WIDTH, _LEAST_WIDTH = 80, 20
-_WORDS = frozenset({"draft distribution", "verifier", "tree", "quantity", "setting"})
+_WORDS = frozenset(
+    {"draft distribution", "verifier", "tree", "quantity", "setting", "rule", "lossless"}
+)
 """Heads of the columns of words, which stand to the left; numbers stand to the right."""
 
 _MOST_LETTERS = 19

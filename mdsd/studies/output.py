@@ -111,7 +111,7 @@ def to_parquet(rows: Rows) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
     kinds |= {f"tuple[{name},": pa.list_(kind) for name, kind in kinds.items()}
     # By its field, as a column may have no number to tell.
     records = [record(row) for row in rows]

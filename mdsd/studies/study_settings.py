@@ -194,7 +194,7 @@ def study_settings(
     for name in cuts.keys() & options.keys():
         given = options.pop(name)
         cuts[name] = listed(name, given) if rows is StudyRow else [given]
-    filters, described = _filter_grid(temperatures, cuts)
+    filters, described = filter_grid(temperatures, cuts)
     yardsticks: tuple[DraftKind, ...] = ()
     if rows is StudyRow:
         yardsticks = tuple(kind for kind in default_kinds() if not kind.one_model_each)
@@ -224,10 +224,28 @@ def study_settings(
     return StudySettings(asked, described, chosen, int(seed), cells, reference)
 
 
-def _filter_grid(
+def filter_grid(
     temperatures: Iterable[float], cuts: Mapping[str, Sequence[Any]]
 ) -> tuple[list[tuple[Filters, ...]], dict[str, list[Any]]]:
-    """Make all filters: for each way to leave tokens out, those of all temperatures."""
+    """Make all filters: for each way to leave tokens out, those of all temperatures.
+
+    Parameters
+    ----------
+    temperatures : iterable of float
+    cuts : mapping of str to sequence
+        Of the filters that leave tokens out, the values of each.
+
+    Returns
+    -------
+    filters : list of tuple of Filters
+    described : dict of str to list
+        As it is written next to the rows.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one is empty, or a value is out of range.
+    """
     asked = listed("temperatures", temperatures)
     for name, values in {"temperatures": asked, **cuts}.items():
         if not values:

@@ -20,7 +20,7 @@ from mdsd.batch._rules import bound_of
 from mdsd.batch._threads import limit_threads
 from mdsd.bounds import acceptance_bound
 from mdsd.datasets import Dataset, Source
-from mdsd.drafts import DraftDistribution
+from mdsd.drafts import DraftDistribution, DraftKind
 from mdsd.errors import SolverError, UnsupportedError
 from mdsd.filters import Filters
 from mdsd.studies.cases import Progress, Steps
@@ -281,15 +281,38 @@ class _Drafted:
     def _at(self, row: int) -> tuple[FloatArray, DraftDistribution]:
         """Give target and draft at one position, the same ones for all that is asked of it."""
         if self._made is None or self._made[0] != row:
-            # Padding, and tokens that no side has, change nothing but the size; of a
-            # distribution that is not known here they may be a part.
-            known = self._kind.draft_type.declared
-            kept = self._live(row) if known else np.ones(self._target.shape[1], dtype=np.bool_)
-            draft = self._kind.make(self._probs[row][..., kept], self._num_drafts)
-            self._made = row, self._target[row][kept], draft
+            made = at_position(self._kind, self._num_drafts, self._target[row], self._probs[row])
+            self._made = row, *made
         return self._made[1:]
 
     def _live(self, row: int) -> BoolArray:
-        return np.asarray(
-            (self._target[row] > 0.0) | (np.atleast_2d(self._probs[row]) > 0.0).any(axis=0)
-        )
+        return _live_tokens(self._target[row], self._probs[row])
+
+
+def at_position(
+    kind: DraftKind, num_drafts: int, target: FloatArray, probs: FloatArray
+) -> tuple[FloatArray, DraftDistribution]:
+    """Make target and draft of one position, without the tokens that neither has.
+
+    Parameters
+    ----------
+    kind : DraftKind
+    num_drafts : int
+    target : ndarray of float64, shape (V,)
+    probs : ndarray of float64, shape (V,), or (n, V) where each draft has its own model
+
+    Returns
+    -------
+    target : ndarray of float64, shape (W,)
+    draft : DraftDistribution
+    """
+    # Padding, and tokens that no side has, change nothing but the size; of a distribution that is
+    # not known here they may be a part.
+    if not kind.draft_type.declared:
+        return target, kind.make(probs, num_drafts)
+    kept = _live_tokens(target, probs)
+    return target[kept], kind.make(probs[..., kept], num_drafts)
+
+
+def _live_tokens(target: FloatArray, probs: FloatArray) -> BoolArray:
+    return np.asarray((target > 0.0) | (np.atleast_2d(probs) > 0.0).any(axis=0))

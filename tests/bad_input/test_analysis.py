@@ -19,6 +19,7 @@ from .values import (
     ITERATIONS,
     MODELS,
     NAN,
+    NOT_DRAFTS,
     NOT_NUMBERS,
     PROBS,
     SEEDS,
@@ -235,6 +236,16 @@ def analysis_rows() -> Iterator[list[Row]]:
             {kind: value for kind, value in COUNTS.items() if kind != "0"},
         ),
     }
+    labels: Values = {
+        **names("cactus:x", "single:1", cactuss="'cactus'"),
+        "no_parameter": ("cactus", "cactus:DELTA"),
+        "too_many": ("cactus:1:2", "parameters of cactus: delta"),
+    }
+    del labels["cactus:x"]
+    special[("assess_rule", "draft")] = refused, NOT_DRAFTS
+    checks |= {"rule": (refused, labels), "num_drafts": (refused, COUNTS)}
+    usual |= {"rule": "mixture:0.5"}
+    yield from rule_rows()
     tried: set[int] = set()
     for call in analysis.__all__:
         function = getattr(analysis, call)
@@ -242,7 +253,9 @@ def analysis_rows() -> Iterator[list[Row]]:
             continue
         parameters = inspect.signature(function).parameters
         given = {
-            name: usual[name]
+            name: mdsd.WithReplacement(Q, 1)
+            if (call, name) == ("assess_rule", "draft")
+            else usual[name]
             for name, each in parameters.items()
             if each.default is each.empty or name in ("runs", "rng")
         }
@@ -262,6 +275,55 @@ def analysis_rows() -> Iterator[list[Row]]:
                     {kind: values[kind]},
                     named=named,
                 )
+
+
+def rule_rows() -> Iterator[list[Row]]:
+    """What the rules of engines are made with, and asked."""
+    analysis, refused = mdsd.analysis, InvalidArgumentError
+    above_one: Values = {**TOLERANCES, "above_one": (1.5, "1.5", "at most 1")}
+    parameters: dict[str, dict[str, Values]] = {
+        "CactusAcceptance": {"delta": TOLERANCES},
+        "MixtureAcceptance": {"weight": above_one},
+        "OverAcceptance": {
+            "epsilon": TOLERANCES,
+            "redraw": names("draft", optmal="'optimal'"),
+        },
+        "RelaxedAcceptance": {"top_k": COUNTS, "delta": TOLERANCES},
+        "ThresholdAcceptance": {
+            "single": above_one,
+            "accumulated": {**above_one, "zero": (0.0, "0.0")},
+        },
+        "TypicalAcceptance": {"threshold": TOLERANCES, "alpha": TOLERANCES},
+    }
+    made: dict[str, Any] = {"GumbelLists": analysis.GumbelLists()}
+    for name, options in parameters.items():
+        kind = getattr(analysis, name)
+        usual = {option: kind.examples()[0].__dict__[option] for option in options}
+        made[name] = kind(**usual)
+        for option, values in options.items():
+            yield rows(
+                f"analysis.{name}",
+                option,
+                lambda v, k=kind, u=usual, o=option: k(**{**u, o: v}),
+                refused,
+                values,
+            )
+    for name, rule in made.items():
+        draft = mdsd.TopKDraft(Q, 1) if "top_k" in rule.drafts else mdsd.WithReplacement(Q, 1)
+        yield rows(
+            f"analysis.{name}.outcome",
+            "target_probs",
+            lambda v, r=rule, d=draft: r.outcome(v, d),
+            InvalidDistributionError,
+            {kind: TARGETS[kind] for kind in list(TARGETS)[::6]},
+        )
+        yield rows(
+            f"analysis.{name}.outcome",
+            "draft",
+            lambda v, r=rule: r.outcome(P, v),
+            refused,
+            NOT_DRAFTS,
+        )
 
 
 ROWS = [row for made in analysis_rows() for row in made]

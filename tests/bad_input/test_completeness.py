@@ -31,7 +31,41 @@ VERIFIER_CLASSES = (
     "Verifier",
     *(type(mdsd.get_verifier(name)).__name__ for name in NAMES),
 )
+RULE_CLASSES = (
+    "BiasedRule",
+    "CactusAcceptance",
+    "EngineRule",
+    "GumbelLists",
+    "MixtureAcceptance",
+    "OverAcceptance",
+    "RelaxedAcceptance",
+    "ThresholdAcceptance",
+    "TypicalAcceptance",
+)
 EXEMPT: dict[tuple[str, str], str] = {
+    **{
+        (f"analysis.{name}.{method}", parameter): CHECKED
+        for name in RULE_CLASSES
+        for method, parameters in {
+            "accept_and_redraw": ("target_probs", "draft_probs"),
+            "decide": ("target_probs", "draft", "draft_token_ids"),
+            "refuse_unsupported": ("draft",),
+            "supports": ("draft",),
+        }.items()
+        for parameter in parameters
+        if hasattr(getattr(mdsd.analysis, name), method)
+    },
+    **{
+        (f"analysis.{name}.outcome", parameter): ABSTRACT
+        for name in ("BiasedRule", "EngineRule")
+        for parameter in ("target_probs", "draft")
+    },
+    **{
+        (f"decoding.{name}.draw", parameter): CHECKED
+        for name in ("BiasedVerification", "GumbelVerification")
+        for parameter in ("draft", "position", "choices")
+    },
+    ("decoding.GumbelVerification.accepted_by_depth", "tree"): CHECKED,
     **{(f"{name}.is_possible", "draft_token_ids"): CHECKED for name in DRAFT_CLASSES},
     **{(f"{name}.prefix_order", "target_probs"): CHECKED for name in DRAFT_CLASSES},
     **{(f"{name}.best_prefix", "target_probs"): CHECKED for name in DRAFT_CLASSES},
@@ -94,6 +128,7 @@ RECORDS = (
     "analysis.BestNumDrafts",
     "analysis.MeasuredAcceptance",
     "analysis.ParetoFront",
+    "analysis.RuleOutcome",
     "analysis.SimulatedFront",
     "analysis.SimulatedRejections",
     "analysis.TreePlan",
@@ -104,6 +139,7 @@ RECORDS = (
     "decoding.DecodeSeconds",
     "decoding.DraftedLevel",
     "decoding.EmbeddedPair",
+    "studies.RuleRow",
     "studies.BoundRow",
     "studies.CaptureSummary",
     "studies.CompareRow",

@@ -34,6 +34,7 @@ from .values import (
     TOLERANCES,
     TOP_KS,
     TOP_PS,
+    WHOLE_SEEDS,
     P,
     Q,
     names,
@@ -178,11 +179,37 @@ def decoding_rows() -> Iterator[list[Row]]:
         names("draft", optmal="optimal"),
     )
     yield rows(
+        "decoding.BiasedVerification",
+        "rule",
+        lambda rule: biased(rule=rule),
+        refused,
+        {
+            "name": ("typical", "str", "BiasedRule"),
+            "verifier": (mdsd.RRSVerifier(), "RRSVerifier", "BiasedRule"),
+            "lossless": (mdsd.analysis.GumbelLists(), "GumbelLists", "BiasedRule"),
+        },
+    )
+    yield rows(
         "decoding.BiasedVerification.check",
         "laws",
         biased(0.1).check,
         UnsupportedError,
         {"two_drafts": ([mdsd.WithReplacement(P, 2)], "'biased'", "2 drafts")},
+        named="num_drafts",
+    )
+
+    shared = decoding.GumbelVerification
+    yield rows("decoding.GumbelVerification", "seed", lambda v: shared(v, 2), refused, WHOLE_SEEDS)
+    yield rows("decoding.GumbelVerification", "num_drafts", lambda v: shared(0, v), refused, COUNTS)
+    yield rows(
+        "decoding.GumbelVerification.check",
+        "laws",
+        shared(0, 1).check,
+        UnsupportedError,
+        {
+            "two_drafts": ([mdsd.WithReplacement(P, 2)], "'gumbel'", "2 drafts"),
+            "without": ([mdsd.WithoutReplacement(P, 1)], "without_replacement"),
+        },
         named="num_drafts",
     )
 

@@ -95,6 +95,21 @@ def study_rows() -> Iterator[list[Row]]:
         ("against", against, "against"),
         ("seed", WHOLE_SEEDS, "seed"),
     )
+    of_rules: list[tuple[str, Values, str]] = [
+        ("drafts", {k: v for k, v in options[6][1].items() if k != "none_applies"}, "draft"),
+        (
+            "rules",
+            {
+                **not_lists,
+                "nested": ([["naive"]], "naive"),
+                "one_name": ("naive", "'naive'", "list"),
+                "unknown": (["cactuss"], "'cactuss'", "'cactus'"),
+                "bad_parameter": (["cactus:0.1:2"], "'cactus:0.1:2'", "delta"),
+                "none_applies": (["mixture"], "mixture:0.9", "greedy"),
+            },
+            "rule",
+        ),
+    ]
     datasets: Values = {
         "none": (None, "NoneType"),
         "arrays": ({"target_probs": [P], "draft_probs": [Q]}, "dict"),
@@ -102,6 +117,13 @@ def study_rows() -> Iterator[list[Row]]:
     for call, study, data, argument, table in (
         ("studies.compare", mdsd.studies.compare, DATA, "dataset", options + extra),
         ("studies.bound", mdsd.studies.bound, DATA, "dataset", options),
+        (
+            "studies.bias",
+            mdsd.studies.bias,
+            DATA,
+            "dataset",
+            [*(row for row in options if row[0] != "drafts"), *of_rules],
+        ),
         (
             "studies.interval",
             mdsd.studies.interval,
@@ -133,6 +155,7 @@ def study_rows() -> Iterator[list[Row]]:
     for call, run in (
         ("studies.compare", lambda **options: mdsd.studies.compare(DATA, **options)),
         ("studies.bound", lambda **options: mdsd.studies.bound(DATA, **options)),
+        ("studies.bias", lambda **options: mdsd.studies.bias(DATA, **options)),
         ("studies.study", lambda **options: mdsd.studies.study(DATA, **options)),
     ):
         yield rows(

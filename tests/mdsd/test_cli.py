@@ -529,6 +529,7 @@ def test_bad_options_are_one_line(folder, arguments, words):
 ONE_PICTURE = {
     "compare": "compare data.npz --num-drafts 2 --draft greedy",
     "bound": "bound data.npz --num-drafts 2 --draft greedy",
+    "bias": "bias data.npz --num-drafts 1 --rule single",
     "plan_tree": "plan-tree --acceptance 0.5 --budget 2",
 }
 STUDY = "study data.npz --num-drafts 2 --draft greedy --workers 1"

@@ -59,6 +59,7 @@ def _data(folder: Path) -> None:
         ("compare --verifier rrs,rr", []),
         ("decode --verifier ", [*STEPS, *PATHS]),
         ("plan-tree --verifier tr", ["traversal"]),
+        ("bias --rule single,ty", ["single,typical"]),
         ("decode --scheme ", ["tree", "batch"]),
         ("compare --draft-model drop2,dr", ["drop2,drop3"]),
         ("study named.npz --draft-model ", ["big", "tiny"]),

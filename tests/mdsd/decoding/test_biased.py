@@ -5,18 +5,26 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
 
 import mdsd
 from mdsd.analysis import (
+    BiasedRule,
+    CactusAcceptance,
+    MixtureAcceptance,
+    RelaxedAcceptance,
+    ThresholdAcceptance,
+    TypicalAcceptance,
     biased_rule,
     chain_pareto_front,
     simulate_chain_pareto_front,
 )
 from mdsd.decoding import BiasedVerification, TableModel, generate
 from mdsd.decoding.verification import step_verification
+from mdsd.drafts import read_kind
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.testing import accepted_law, sequence_law
 
@@ -250,3 +258,86 @@ class TestRefusals:
         assert repr(verifier) == "BiasedVerification(epsilon=0.25, redraw='optimal')"
         assert "not lossless" in (BiasedVerification.__doc__ or "")
         assert step_verification(verifier) is verifier
+
+
+# --- rules of engines ----------------------------------------------------------------------------
+
+RULES: list[tuple[BiasedRule, dict[str, Any]]] = [
+    (CactusAcceptance(0.05), {"draft": "with_replacement", "tree": [1, 1]}),
+    (MixtureAcceptance(0.5), {"draft": "without_replacement", "tree": [1, 1]}),
+    (RelaxedAcceptance(2, 0.3), {"draft": "top_k", "tree": [1, 1]}),
+    (TypicalAcceptance(0.4, 0.9), {"draft": "top_k", "tree": [2, 1]}),
+    (ThresholdAcceptance(0.45, 0.8), {"draft": "top_k", "tree": [2, 2]}),
+    (ThresholdAcceptance(), {"draft": "top_k", "tree": [2, 2]}),
+]
+each_rule = pytest.mark.parametrize(("rule", "step"), RULES, ids=[r.label for r, _ in RULES])
+
+
+@each_rule
+def test_sequences_have_the_law_of_the_rule_where_something_is_drafted(rule, step):
+    """Where the tree ends, and there alone, the token is the target's own."""
+    target, draft_model = PrefixModel(1), PrefixModel(2)
+    kind = read_kind(step["draft"])
+    found = sequence_law(
+        target, draft_model, [0], 2, verifier=BiasedVerification(rule=rule), **step
+    )
+
+    def emitted(prefix):
+        count = step["tree"][min(len(prefix) - 1, 1)]
+        draft = kind.make(draft_model.probs(prefix), count)
+        return rule.outcome(target.probs(prefix), draft).output_law
+
+    first = emitted([0])
+    np.testing.assert_allclose(marginal(found, 0, len(first)), first, rtol=0, atol=1e-12)
+    plain = marginal(
+        sequence_law(target, draft_model, [0], 2, verifier="naive", **step), 0, len(first)
+    )
+    assert (np.abs(first - plain).max() < 1e-12) == rule.lossless
+
+
+@each_rule
+def test_accepted_as_often_as_the_rule_says(rule, step):
+    target, draft_model = PrefixModel(1), PrefixModel(2)
+    law = accepted_law(target, draft_model, [0], verifier=BiasedVerification(rule=rule), **step)
+    draft = read_kind(step["draft"]).make(draft_model.probs([0]), step["tree"][0])
+    outcome = rule.outcome(target.probs([0]), draft)
+    assert 1.0 - law[0] == pytest.approx(outcome.acceptance, abs=1e-12)
+
+
+def test_drafts_that_a_rule_does_not_take_are_refused():
+    model = same_everywhere([0.5, 0.3, 0.2])
+    for rule, draft in (
+        (TypicalAcceptance(), "with_replacement"),
+        (ThresholdAcceptance(0.5), "without_replacement"),
+        (MixtureAcceptance(0.5), "top_k"),
+    ):
+        with pytest.raises(UnsupportedError, match=rf"'biased'.*{draft}.*{rule.name}.*takes"):
+            generate(
+                model,
+                model,
+                [0],
+                max_new_tokens=1,
+                draft=draft,
+                tree=[2],
+                verifier=BiasedVerification(rule=rule),
+            )
+
+
+@pytest.mark.parametrize("name", ["typical", "relaxed", "threshold", "mixture", "cactus"])
+def test_the_names_of_rules_are_refused(name):
+    model = same_everywhere([0.5, 0.5])
+    with pytest.raises(
+        InvalidArgumentError, match=rf"'{name}'.*not lossless.*BiasedVerification\(rule="
+    ):
+        generate(model, model, [0], max_new_tokens=1, verifier=name, num_drafts=1)
+
+
+def test_a_rule_or_an_over_acceptance():
+    rule = TypicalAcceptance(0.1, 0.2)
+    assert BiasedVerification(rule=rule).rule is rule
+    text = "BiasedVerification(rule=TypicalAcceptance(threshold=0.1, alpha=0.2))"
+    assert repr(BiasedVerification(rule=rule)) == text
+    with pytest.raises(InvalidArgumentError, match=r"rule is .*epsilon"):
+        BiasedVerification(0.1, rule=rule)
+    with pytest.raises(InvalidArgumentError, match=r"rule is .*redraw"):
+        BiasedVerification(redraw="target", rule=rule)
