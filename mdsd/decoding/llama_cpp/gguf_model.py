@@ -74,9 +74,9 @@ class GGUFModel:
     decides so, keys and values in float16. Its kernels for CPUs sum in another order for 64 tokens
     and more at once, for one token by several threads, and for tokens that are in another order in
     the cache, which quantised weights amplify to differences of 1 in a logit. None of it happens
-    here: the logits of a text are the same in whatever pieces it is read, but for types of weights, float32
-    and float16 among them, whose products are summed in another order for one token than for
-    several (float32: 1e-5 in a logit).
+    here: the logits of a text are the same in whatever pieces it is read, but for types of weights,
+    float32 and float16 among them, whose products are summed in another order for one token than
+    for several (float32: 1e-5 in a logit).
 
     Examples
     --------
