@@ -6,14 +6,20 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from mimetypes import MimeTypes
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mdsd._arguments import one_line, shown
 from mdsd.errors import InvalidArgumentError
 
-_OWN_ENDINGS = (".jsonl", ".npz", ".parquet")  # that lists of types of files lack
+_ENDINGS_OF_FILES = frozenset(
+    (
+        *(".csv", ".tsv", ".json", ".jsonl", ".npz", ".npy", ".parquet", ".txt", ".md", ".html"),
+        *(".png", ".svg", ".pdf", ".jpg", ".jpeg", ".gif", ".webp", ".zip", ".tar", ".gz"),
+        *(".gguf", ".safetensors"),
+    )
+)
+"""What nobody means a folder by."""
 
 # What systems say of a hard link that they cannot make, where a new name might still be possible.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -104,7 +110,7 @@ def check_folder_name(name: str, path: Path, expected: str = "a folder") -> None
     mdsd.errors.InvalidArgumentError: output is results.csv, the name of a file; expected a folder
     """
     for new in (folder for folder in (path, *path.parents) if not os.path.lexists(folder)):
-        if new.suffix.lower() in _OWN_ENDINGS or any(MimeTypes().guess_type(new.name)):
+        if new.suffix.lower() in _ENDINGS_OF_FILES:
             of = "" if new == path else f"{path_name(new)} has "
             raise InvalidArgumentError(
                 f"{name} is {path_name(path)}, {of}the name of a file; expected {expected}"

@@ -84,3 +84,24 @@ def test_all_papers_of_the_text_are_among_the_papers():
     titles = [" ".join(title.split()) for title in sources.split('"')[1::2]]
     assert len(titles) >= 15
     assert [title for title in titles if title.rstrip(",.").lower() not in papers.lower()] == []
+
+
+def pages_listed(index: str) -> set[str]:
+    """Names that stand in the lists of contents of a page."""
+    found, inside = set(), False
+    for line in index.splitlines():
+        if line.startswith("```"):
+            inside = line.startswith("```{toctree}")
+        elif inside and line and not line.startswith(":"):
+            found.add(line.strip())
+    return found
+
+
+def test_every_page_is_in_the_contents():
+    names = {path.stem for path in (pages.ROOT / "docs").glob("*.md")} - {"index"}
+    listed = pages_listed((pages.ROOT / "docs/index.md").read_text(encoding="utf-8"))
+    assert names - listed == set()
+
+
+def test_pages_left_out_of_the_contents_are_noticed():
+    assert pages_listed("text\n```{toctree}\n:hidden:\n\nstart\n```\ntrees\n") == {"start"}

@@ -94,7 +94,7 @@ def _fail(message: str, code: int) -> NoReturn:
 @click.version_option(__version__, prog_name="mdsd", message="%(prog)s %(version)s")
 @click.pass_context
 def main(ctx: click.Context) -> None:
-    """Study bounds and verifiers of multi-draft speculative decoding on real next-token laws."""
+    """Study bounds and verifiers of multi-draft speculative decoding on real distributions."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")  # a terminal without ± is no reason to lose a table

@@ -177,4 +177,5 @@ class Dataset(Shown, FrozenArrays):
             "target_kind": self.target_kind,
             "draft_kind": self.draft_kind,
             "draft_models": Words(shown(list(self.draft_tables))),
+            **({} if self.text_ids is None else {"num_texts": len(set(self.text_ids.tolist()))}),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -58,9 +59,17 @@ def warn_of_probs(name: str, target: Logits | None, drafts: Mapping[str, Logits]
     if found:
         warnings.warn(
             f"{name}: {' and '.join(found)} hold nothing negative and sum to 1 in every row, "
-            f"as probabilities do; if they are, give them as {' and '.join(keys)} (kind 'probs')",
-            stacklevel=4,
+            f"as probabilities do; if they are, give them as {' and '.join(keys)}",
+            stacklevel=_level_of_caller(),
         )
+
+
+def _level_of_caller() -> int:
+    """Count frames up to the first that is not mdsd's: data sets are made in several ways."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "mdsd":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def warn_of_models(names: Iterable[str], tables: Iterable[AnyArray]) -> None:

@@ -20,7 +20,7 @@ from mdsd.verifiers.base import SelectionPlan
 
 
 class BlockVerification(StepVerification):
-    """Select a path of the tree by the optimal verifier's lot, then accept a prefix of it.
+    """Select a path of the tree as the optimal verifier would, then accept a prefix of it.
 
     Parameters
     ----------

@@ -77,13 +77,25 @@ class DecodeResult(FrozenArrays):
     def synthetic_acceptance_rates(self) -> FloatArray:
         """Unconditional acceptance of each position, (D,), as serving engines take it.
 
-        Entry d - 1 is the share of all steps that emitted at least d drafted tokens, whether so
-        many were drafted or not: it never rises, and one more than the sum is the mean number of
-        tokens of a step. vLLM takes it as ``synthetic_acceptance_rates`` of its speculative
-        configuration, with D as ``num_speculative_tokens``, to play a run back without its models.
+        Entry d - 1 is `acceptance_by_depth`, or that of a depth before where it is less, as the
+        rates may not rise. Steps near the end of a text, which draft less, do not count against
+        depths that they could not draft; so one more than the sum is what a step emits on average
+        where it drafts down to D. vLLM takes the rates as ``synthetic_acceptance_rates`` of its
+        speculative configuration, with D as ``num_speculative_tokens``, to play a run back without
+        its models.
         """
-        counts = count_at_least(self.accepted_lengths, len(self.drafted_by_depth))
-        return np.asarray(counts / self.target_calls)
+        return falling_rates(self.acceptance_by_depth)
+
+
+def falling_rates(acceptance_by_depth: FloatArray) -> FloatArray:
+    """Give unconditional rates of acceptance that do not rise with depth.
+
+    Examples
+    --------
+    >>> falling_rates(np.array([0.8, 0.5, 0.6])).tolist()
+    [0.8, 0.5, 0.5]
+    """
+    return np.asarray(np.minimum.accumulate(acceptance_by_depth))
 
 
 class StepCount(NamedTuple):

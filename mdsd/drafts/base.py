@@ -609,7 +609,7 @@ def make_kind(draft_type: type[DraftDistribution], options: dict[str, Any]) -> D
         state = "is missing" if wrong[0] in names else "is not known"
         raise InvalidArgumentError(
             f"option {wrong[0]} of the {draft_type.name} draft {state}; expected "
-            f"{', '.join(names) or 'none'}"
+            f"{':'.join([draft_type.name, *map(str.upper, names)]) if names else 'none'}"
         )
     checked = draft_type.check_options(**options)
     return DraftKind(draft_type, tuple((name, checked[name]) for name in names))

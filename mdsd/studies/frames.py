@@ -86,6 +86,10 @@ temperature 1, top_p 1, min_p 0, seed 0, bound 0.7346, bound_stderr 0.06959, pos
         made = {column: module.Series(values[column], dtype=kinds[column]) for column in kinds}
         return module.DataFrame(made)
 
+    def __add__(self, other: Any, /) -> Rows[Any]:
+        """Give these rows and those of another study, of one kind for `to_frame`."""
+        return Rows((*self, *other)) if isinstance(other, tuple) else NotImplemented
+
     @overload
     def __getitem__(self, key: SupportsIndex, /) -> AnyRow: ...
     @overload

@@ -268,8 +268,8 @@ class DecoderRow(Row):
     accepted_lengths : tuple of int
         Accepted tokens of each step.
     synthetic_acceptance_rates : tuple of float
-        Entry d - 1: the share of all steps that emitted at least d accepted tokens, in the form in
-        which serving engines such as vLLM take it.
+        `acceptance_by_depth` where it falls, in the form in which serving engines such as vLLM take
+        it: unconditional, and nowhere rising.
     tokens, target_calls, draft_calls, runs : int
     drafting_seconds, target_seconds, verification_seconds : float
     verification_share : float

@@ -378,7 +378,17 @@ def _read_compared(
 def _verifier_name(verifier: str | Verifier) -> str:
     if isinstance(verifier, Verifier):
         return verifier.name
-    get_verifier(verifier)  # refuses an unknown name
+    try:
+        get_verifier(verifier)
+    except InvalidArgumentError:
+        from mdsd.decoding.verification import PATH_VERIFICATIONS  # not needed but for this
+
+        if isinstance(verifier, str) and verifier in PATH_VERIFICATIONS:
+            raise InvalidArgumentError(
+                f"verifier {verifier!r} decides about the paths of trees, not at one position: "
+                "it is for decoders, `mdsd decode` and `mdsd plan-tree`"
+            ) from None
+        raise
     return verifier
 
 
@@ -444,7 +454,9 @@ def listed(name: str, given: Iterable[T]) -> list[T]:
     """
     # A string is a list of letters, which nobody means.
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InvalidArgumentError(f"{name} is {shown(given)}; expected a list")
+        raise InvalidArgumentError(
+            f"{name} is {shown(given)}; expected a list, as [{shown(given)}]"
+        )
     return list(given)
 
 

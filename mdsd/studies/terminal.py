@@ -52,7 +52,10 @@ def compare_report(
             "bound": lambda row: as_probability(row.bound),
             **difference_column(against),
         }
-        legend = f"Means over {{}} ± standard error; {difference_legend(rows, against)}"
+        legend = (
+            "Means over {} ± standard error, taken over positions; "
+            f"{difference_legend(rows, against)}"
+        )
     return averaged_report(rows, positions, columns, 3, legend)
 
 
@@ -233,10 +236,10 @@ def as_change(difference: float) -> str:
 def difference_legend(rows: Sequence[CompareRow] | Sequence[StudyRow], against: str) -> str:
     """Say what the differences to a verifier are, and of what scatter their errors."""
     texts = max((row.texts or 0 for row in rows), default=0)
-    by = f", clustered by text ({counted(texts, 'text')})" if texts > 1 else ""
+    by = f"clustered by text ({counted(texts, 'text')})" if texts > 1 else "over positions"
     return (
         f"minus {against}: differences at the same positions, in points, ± standard error of "
-        f"pairs{by}."
+        f"pairs, {by}."
     )
 
 

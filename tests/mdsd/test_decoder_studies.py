@@ -237,7 +237,7 @@ def test_runs_are_pooled():
     assert row.drafted_by_depth == (4, 2)
     assert row.acceptance_by_depth == (0.75, 0.5)
     assert row.accepted_lengths == (2, 0, 1, 1)
-    assert row.synthetic_acceptance_rates == (0.75, 0.25)
+    assert row.synthetic_acceptance_rates == (0.75, 0.5)
     assert row.verification_share == 0.25
     assert (row.drafting_seconds, row.target_seconds, row.verification_seconds) == (2.0, 4.0, 2.0)
     assert (row.tree, row.num_nodes) == ((2, 1), 4)

@@ -477,3 +477,9 @@ def test_drawing_leaves_the_global_state_of_matplotlib_alone(small):
     before = dict(mpl.rcParams)
     picture(".png", bound_figure(studies.bound(small, num_drafts=[2])))
     assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize("name", ["block", "layers", "traversal"])
+def test_verifiers_of_paths_are_told_from_unknown_ones(smollm2, name):
+    with pytest.raises(InvalidArgumentError, match=f"'{name}' decides about the paths"):
+        studies.compare(smollm2, verifiers=[name])

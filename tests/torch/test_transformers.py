@@ -610,9 +610,14 @@ class TestCaches:
             assert result.target_calls == len(lengths)
             # Each step emits one token more, but for a last one that is cut short.
             assert 0 <= lengths.sum() + len(lengths) - len(tokens) <= 1
-            assert rates.tolist() == [np.mean(lengths >= d) for d in range(1, len(rates) + 1)]
-            assert len(rates) == len(result.acceptance_by_depth) <= depth
-            assert (result.acceptance_by_depth >= rates).all()
+            shares = [(lengths >= d).sum() for d in range(1, len(rates) + 1)]
+            assert (
+                result.acceptance_by_depth.tolist() == (shares / result.drafted_by_depth).tolist()
+            )
+            assert rates.tolist() == [
+                min(result.acceptance_by_depth[: d + 1]) for d in range(len(rates))
+            ]
+            assert len(rates) <= depth
             alone = drafted(llama(), [prompt], 14, near(), **options).results[0]
             for name in ("token_ids", "accepted_lengths", "drafted_by_depth"):
                 assert getattr(alone, name).tolist() == getattr(result, name).tolist()

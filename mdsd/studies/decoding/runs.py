@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from mdsd.decoding import DecodeResult, generate
-from mdsd.decoding.results import count_at_least
+from mdsd.decoding.results import count_at_least, falling_rates
 from mdsd.studies.decoding.cases import DecoderCase
 from mdsd.studies.decoding.decoder_settings import DecodeSettings
 from mdsd.studies.decoding.models import TextModels
@@ -68,17 +68,17 @@ def decoder_row(case: DecoderCase, results: Sequence[DecodeResult]) -> DecoderRo
     for result in results:
         drafted[: len(result.drafted_by_depth)] += result.drafted_by_depth
     lengths = np.concatenate([result.accepted_lengths for result in results])
-    accepted = count_at_least(lengths, depth)
+    acceptance = count_at_least(lengths, depth) / drafted
     seconds = [result.seconds for result in results]
     verification = sum(time.verification for time in seconds)
     return DecoderRow(
         **case.label,
         tokens_per_target_call=ratio,
         stderr=stderr,
-        acceptance_by_depth=tuple((accepted / drafted).tolist()),
+        acceptance_by_depth=tuple(acceptance.tolist()),
         drafted_by_depth=tuple(map(int, drafted)),
         accepted_lengths=tuple(lengths.tolist()),
-        synthetic_acceptance_rates=tuple((accepted / len(lengths)).tolist()),
+        synthetic_acceptance_rates=tuple(falling_rates(acceptance).tolist()),
         tokens=sum(tokens),
         target_calls=sum(calls),
         draft_calls=sum(result.draft_calls for result in results),

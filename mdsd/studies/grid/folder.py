@@ -26,7 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from mdsd._arguments import check_name, read_json_object
-from mdsd._files import as_path, check_folder_name, new_file, only_writer, os_errors, path_name
+from mdsd._files import (
+    as_path,
+    check_folder_name,
+    new_file,
+    only_writer,
+    os_errors,
+    os_reason,
+    path_name,
+)
 from mdsd._version import __version__
 from mdsd.datasets import Source
 from mdsd.errors import InvalidArgumentError
@@ -308,8 +316,11 @@ def _plan(source: Source, settings: StudySettings) -> dict[str, Any]:
 
 def _read_plan(path: Path) -> dict[str, Any]:
     file = path / _PLAN
-    with os_errors(path, f"holds no study: {_PLAN}: "):
+    try:
         content = file.read_bytes()
+    except OSError as error:
+        reason = f"holds no study: {_PLAN}: {os_reason(file, error)}"
+        raise InvalidArgumentError(f"{path_name(path)}: {reason}") from None
     try:
         plan = json.loads(content)
     except (ValueError, RecursionError):  # not JSON, or not even text

@@ -107,3 +107,12 @@ def test_arrays_are_what_a_file_of_them_is(tmp_path, kind):
     plain = Dataset.from_arrays(**keys)
     assert list(plain.draft_tables) == ["draft_0", "draft_1"]
     assert made.target_table.flags.writeable is False
+
+
+def test_rows_are_joined():
+    one = studies.bound("smollm2", num_drafts=[2], drafts=["greedy"], positions=2)
+    two = studies.bound("smollm2", num_drafts=[3], drafts=["greedy"], positions=2)
+    joined = one + two
+    assert type(joined) is type(one)
+    assert list(joined) == [*one, *two]
+    assert joined.to_frame("pandas")["num_drafts"].tolist() == [2, 3]
