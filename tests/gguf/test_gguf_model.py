@@ -332,6 +332,41 @@ def test_models_are_closed_and_loaded_again_elsewhere(files):
     assert not freed.alive
 
 
+def test_a_tokenizer_outlives_its_model(files):
+    tokenizer = GGUFModel(files / "short.gguf", num_threads=1).tokenizer
+    gc.collect()
+    assert tokenizer.decode(tokenizer.encode("w1 w2")) == "w1 w2"
+    freed = tokenizer._loaded._free
+    assert freed.alive
+    del tokenizer
+    gc.collect()
+    assert not freed.alive
+
+
+def test_a_model_is_closed_when_no_thread_uses_its_tokenizer(files, load, monkeypatch):
+    model = load(files / "short.gguf")
+    inside, leave = threading.Event(), threading.Event()
+    tokenize = llama_cpp.llama_tokenize
+
+    def slow(*given):
+        inside.set()
+        assert leave.wait(60)
+        return tokenize(*given)
+
+    monkeypatch.setattr(llama_cpp, "llama_tokenize", slow)
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.submit(model.tokenizer.encode, "w1 w2")
+        assert inside.wait(60)
+        closed = pool.submit(model.close)
+        try:
+            with pytest.raises(TimeoutError):
+                closed.result(0.2)
+        finally:
+            leave.set()
+        assert len(found.result(60)) == 2
+        closed.result(60)
+
+
 def test_memory_is_freed(smollm2):
     def resident():
         pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from functools import cached_property, partial
 from typing import Any
@@ -112,9 +111,8 @@ class GGUFModel:
             check_whole("num_gpu_layers", num_gpu_layers, -1, 2**16)
         self._num_gpu_layers = num_gpu_layers
         self._loaded = loaded = LoadedModel(self.path, num_gpu_layers)
-        self._lock = threading.RLock()
         self._contexts: list[Context] = []
-        self._free = weakref.finalize(self, _free, self._contexts, loaded)
+        self._free = weakref.finalize(self, _close, self._contexts)
         self.vocab_size = loaded.vocab_size
         self.context_length = loaded.context_length
         self.tokenizer = GGUFTokenizer(loaded)
@@ -161,7 +159,7 @@ class GGUFModel:
         UnsupportedError
             If llama.cpp cannot read them, as where there is too little memory.
         """
-        with self._lock:
+        with self._loaded.lock:
             self._loaded.model  # noqa: B018  unless closed
             asked = self._read_prefixes(prefixes)
             if not asked:
@@ -183,7 +181,7 @@ class GGUFModel:
         InvalidArgumentError
             If the model has been closed.
         """
-        with self._lock:
+        with self._loaded.lock:
             self._loaded.model  # noqa: B018  unless closed
             if self._contexts and self._context.num_cells < _FIRST_CELLS:
                 self._context.clear()
@@ -194,8 +192,9 @@ class GGUFModel:
 
     def close(self) -> None:
         """Free the memory of the model; it cannot be asked any more."""
-        with self._lock:
+        with self._loaded.lock:
             self._free()
+            self._loaded.close()
 
     def __enter__(self) -> GGUFModel:
         return self
@@ -225,9 +224,7 @@ class GGUFModel:
         self._drop()  # before, so that there is room for both at no time
         self._contexts.append(
             Context(
-                self._loaded.name,
-                self._loaded.library,
-                self._loaded.model,
+                self._loaded,
                 num_cells=size,
                 batch_size=self.batch_size,
                 num_threads=self.num_threads,
@@ -309,8 +306,3 @@ class GGUFModel:
 def _close(contexts: list[Context]) -> None:
     while contexts:
         contexts.pop().close()
-
-
-def _free(contexts: list[Context], loaded: LoadedModel) -> None:
-    _close(contexts)
-    loaded.close()

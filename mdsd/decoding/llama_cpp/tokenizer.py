@@ -170,4 +170,5 @@ class GGUFTokenizer:
             raise UnsupportedError(f"{self._loaded.name}: holds no tokenizer")
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        return getattr(self._loaded.library, name)(self._loaded.vocabulary, *arguments)
+        with self._loaded.lock:
+            return getattr(self._loaded.library, name)(self._loaded.vocabulary, *arguments)
