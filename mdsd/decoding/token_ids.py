@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +39,7 @@ def read_sequence(name: str, values: ArrayLike, vocab_size: int, *, least: int =
         few = f" with at least {least} token id" if least else ""
         raise InvalidTokenError(f"{name} has shape {ids.shape}; expected (T,){few}")
     refuse_outside(ids, (ids < 0) | (ids >= vocab_size), vocab_size, name)
-    return [int(token) for token in ids]
+    return cast(list[int], ids.tolist())
 
 
 def shared_start(prefixes: Sequence[list[int]]) -> list[int]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import ctypes
 import gc
 import pickle
+import subprocess
+import sys
+import textwrap
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +18,7 @@ import pytest
 
 from mdsd.decoding import MappedModel, NGramModel, generate
 from mdsd.decoding.llama_cpp import GGUFModel
+from mdsd.decoding.llama_cpp._library import errors_kept
 from mdsd.decoding.vocabulary import over_vocabulary
 from mdsd.errors import InvalidArgumentError, InvalidTokenError, MdsdError, UnsupportedError
 
@@ -89,6 +95,7 @@ def test_long_texts_are_read_in_pieces_and_the_cache_grows(files, load, plain):
     many = model.logits([text[:k] for k in range(1, 601)])  # more than one call takes
     assert_same(many, expected[:600])
     model.forget()
+    assert_same(model.logits([text[:2]]), expected[1:2])
     assert model._context.num_cells < 1024
 
 
@@ -105,6 +112,17 @@ def test_more_leaves_than_sequences(files, load):
         found = model.logits(level)
     model.forget()
     assert_same(model.logits(level[17:18]), found[17:18])
+
+
+def test_more_leaves_than_sequences_behind_what_has_been_read(files, load, plain):
+    model, read = load(files / "target.gguf"), plain(files / "target.gguf")
+    level = [[5, 6, token] for token in range(16)]
+    assert_same(model.logits(level)[3], read(level[3])[-1])
+    below = [[*path, token, token + 1] for path in level for token in range(9)]
+    found = model.logits(below)
+    for row in (0, 71, 72, 143):
+        assert_same(found[row], read(below[row])[-1])
+    assert_same(model.logits([level[7]])[0], read(level[7])[-1])
 
 
 def test_the_same_prefix_twice(files, load):
@@ -189,6 +207,26 @@ def test_texts_and_tokens(smollm2, files, load):
     assert vocabulary["<|im_end|>"] == 2
     with pytest.raises(InvalidArgumentError, match="Unicode"):
         tokenizer.encode("\ud800")
+    with pytest.raises(InvalidArgumentError, match="text is bytes"):
+        tokenizer.encode(b"Hello")
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "words"),
+    [
+        ([1, -1], "token_ids: id -1 at position 1"),
+        ([10**6], "token_ids: id 1000000 at position 0"),
+        ([1.0], "token_ids holds float64"),
+        (["a"], "token_ids holds str"),
+        (5, r"token_ids has shape \(\)"),
+    ],
+)
+def test_tokens_that_are_refused(files, load, token_ids, words):
+    tokenizer = load(files / "short.gguf").tokenizer
+    with pytest.raises(InvalidTokenError, match=words):
+        tokenizer.decode(token_ids)
+    assert tokenizer.decode(np.array(tokenizer.encode("w1"))) == "w1"
+    assert tokenizer.decode([]) == ""
 
 
 def test_draft_models_are_mapped_by_piece(files, smollm2, load):
@@ -233,10 +271,17 @@ def test_files_that_are_refused(files, capfd, file, error, words):
 @pytest.mark.parametrize(
     ("prefixes", "words"),
     [
-        ([[1], []], "row 1 has 0 tokens"),
-        ([list(range(13))], "row 0 has 13 tokens; expected 1 to 12"),
-        ([[1, 100_000]], "100000"),
-        ([[-1, 2]], "-1"),
+        ([[1], []], r"row 1 has shape \(0,\); expected .* at least 1 token id"),
+        ([list(range(13))], "row 0 has 13 tokens; expected at most 12"),
+        ([[1], [1, 100_000]], "row 1: id 100000 at position 1"),
+        ([[-1, 2]], "row 0: id -1 at position 0"),
+        ([[1], ["a"]], "row 1 holds str"),
+        ([[1, 2.0]], "row 0 holds float64"),
+        ([[True]], "row 0 holds bool"),
+        ([[[1]]], r"row 0 has shape \(1, 1\)"),
+        ([1, 2], r"row 0 has shape \(\)"),
+        ([None], "row 0 holds object"),
+        (5, "prefixes is 5"),
     ],
 )
 def test_texts_that_are_refused(files, load, prefixes, words):
@@ -268,7 +313,13 @@ def test_models_are_closed_and_loaded_again_elsewhere(files):
     with GGUFModel(files / "short.gguf", num_threads=1) as model:
         before = model.logits([[1, 2]])
         copy = pickle.loads(pickle.dumps(model))
-    for ask in (lambda: model.logits([[1]]), lambda: model.tokenizer.encode("a")):
+    for ask in (
+        lambda: model.logits([[1]]),
+        lambda: model.logits([]),
+        lambda: model.tokenizer.encode("a"),
+        model.forget,
+        model.describe,
+    ):
         with pytest.raises(InvalidArgumentError, match="has been closed"):
             ask()
     model.close()
@@ -279,6 +330,41 @@ def test_models_are_closed_and_loaded_again_elsewhere(files):
     gc.collect()
     assert gone() is None
     assert not freed.alive
+
+
+def test_a_tokenizer_outlives_its_model(files):
+    tokenizer = GGUFModel(files / "short.gguf", num_threads=1).tokenizer
+    gc.collect()
+    assert tokenizer.decode(tokenizer.encode("w1 w2")) == "w1 w2"
+    freed = tokenizer._loaded._free
+    assert freed.alive
+    del tokenizer
+    gc.collect()
+    assert not freed.alive
+
+
+def test_a_model_is_closed_when_no_thread_uses_its_tokenizer(files, load, monkeypatch):
+    model = load(files / "short.gguf")
+    inside, leave = threading.Event(), threading.Event()
+    tokenize = llama_cpp.llama_tokenize
+
+    def slow(*given):
+        inside.set()
+        assert leave.wait(60)
+        return tokenize(*given)
+
+    monkeypatch.setattr(llama_cpp, "llama_tokenize", slow)
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.submit(model.tokenizer.encode, "w1 w2")
+        assert inside.wait(60)
+        closed = pool.submit(model.close)
+        try:
+            with pytest.raises(TimeoutError):
+                closed.result(0.2)
+        finally:
+            leave.set()
+        assert len(found.result(60)) == 2
+        closed.result(60)
 
 
 def test_memory_is_freed(smollm2):
@@ -306,6 +392,80 @@ def test_llama_cpp_is_silent_and_keeps_its_own_log(files, capfd):
     llama_cpp.llama_log_get(ctypes.byref(after), ctypes.byref(data))
     assert ctypes.cast(before, ctypes.c_void_p).value == ctypes.cast(after, ctypes.c_void_p).value
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_cache_that_cannot_grow_is_told_and_shorter_texts_are_read_again(
+    files, load, monkeypatch
+):
+    model = load(files / "target.gguf")
+    before = model.logits([[1, 2, 3]])
+    with monkeypatch.context() as patched:
+        patched.setattr(llama_cpp, "llama_init_from_model", lambda *_: None)
+        for text in ([5] * 1500, [1, 2]):
+            with pytest.raises(UnsupportedError, match="makes no cache for"):
+                model.logits([text])
+            model.forget()
+    assert_same(model.logits([[1, 2, 3]]), before)
+    model.close()
+    model.close()
+
+
+def test_models_are_used_in_several_threads(files):
+    """In a process of its own, which would not survive a listener that is gone."""
+    code = """
+        import sys
+        from concurrent.futures import ThreadPoolExecutor
+        import numpy as np
+        from mdsd.decoding.llama_cpp import GGUFModel
+
+        models = [GGUFModel(path, num_threads=1) for path in sys.argv[1:]]
+        texts = [[[5, k], [5, k, 7], [5, k + 1]] for k in range(40)]
+        expected = [[model.logits(text) for text in texts] for model in models]
+
+        def ask(number):
+            model, text = number % len(models), number // len(models) % len(texts)
+            found = models[model].logits(texts[text])
+            np.testing.assert_allclose(found, expected[model][text], rtol=0, atol=1e-4)
+            with GGUFModel(sys.argv[2], num_threads=1):
+                pass
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(ask, range(160)))
+        print("all", flush=True)
+    """
+    paths = [str(files / f"{name}.gguf") for name in ("target", "draft")]
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *paths],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "all\n", "")
+
+
+def test_llama_cpp_is_listened_to_in_one_thread_at_a_time(files):
+    inside, leave = threading.Event(), threading.Event()
+
+    def listen():
+        with errors_kept(llama_cpp) as errors:
+            inside.set()
+            assert leave.wait(60)
+            return errors
+
+    def fail():
+        with pytest.raises(InvalidArgumentError, match="not within the file bounds"):
+            GGUFModel(files / "cut.gguf")
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(listen)
+        assert inside.wait(60)
+        second = pool.submit(fail)
+        with pytest.raises(TimeoutError):
+            second.result(0.2)
+        leave.set()
+        assert first.result(60) == []  # what the other was told is none of its errors
+        second.result(60)
 
 
 def test_an_interrupted_call_leaves_nothing_wrong(files, load, monkeypatch):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mdsd._typing import AnyArray, BoolArray
 from mdsd.decoding.llama_cpp._library import errors_kept, last_error
+from mdsd.decoding.llama_cpp._loaded import LoadedModel
 from mdsd.errors import UnsupportedError
 
 NUM_SEQUENCES = 128
@@ -28,12 +29,8 @@ class Context:
 
     Parameters
     ----------
-    name : str
-        What to call the model in an error.
-    library : module
-        llama_cpp.
-    model : int
-        Pointer to the model.
+    loaded : LoadedModel
+        It is not freed before the cache.
     num_cells, batch_size, num_threads : int
         Tokens that it holds, that are computed together, and threads that compute them.
 
@@ -45,15 +42,14 @@ class Context:
 
     def __init__(
         self,
-        name: str,
-        library: Any,
-        model: int,
+        loaded: LoadedModel,
         *,
         num_cells: int,
         batch_size: int,
         num_threads: int,
     ) -> None:
-        self._name, self._library, self._batch_size = name, library, batch_size
+        self._loaded, self._batch_size = loaded, batch_size
+        self._library = library = loaded.library
         self._several_threads = num_threads > 1
         self._call = _CALL - _CALL % batch_size  # whole batches
         options = library.llama_context_default_params()
@@ -65,17 +61,17 @@ class Context:
         options.n_threads = options.n_threads_batch = num_threads
         options.no_perf = True
         with errors_kept(library) as errors:
-            self._pointer = library.llama_init_from_model(model, options)
+            self._pointer = library.llama_init_from_model(loaded.model, options)
         if not self._pointer:
             raise UnsupportedError(
-                f"{name}: llama.cpp makes no cache for {num_cells} tokens: {last_error(errors)}"
+                f"{loaded.name}: llama.cpp makes no cache for {num_cells} tokens: "
+                f"{last_error(errors)}"
             )
         self.num_cells = int(library.llama_n_ctx(self._pointer)) - 1
         self._memory = library.llama_get_memory(self._pointer)
         if not self._memory:
             self.close()
-            raise UnsupportedError(f"{name}: keeps no keys and values, as encoders do")
-        self._vocab_size = int(library.llama_vocab_n_tokens(library.llama_model_get_vocab(model)))
+            raise UnsupportedError(f"{loaded.name}: keeps no keys and values, as encoders do")
 
     def close(self) -> None:
         """Free it."""
@@ -157,14 +153,14 @@ class Context:
             failed = library.llama_decode(self._pointer, batch)
         if failed:
             raise UnsupportedError(
-                f"{self._name}: llama.cpp cannot read {len(tokens)} tokens (code {failed}): "
+                f"{self._loaded.name}: llama.cpp cannot read {len(tokens)} tokens (code {failed}): "
                 f"{last_error(errors)}"
             )
-        count = int(asked.sum())
+        count, vocab_size = int(asked.sum()), self._loaded.vocab_size
         if not count:
-            return np.zeros((0, self._vocab_size), dtype=np.float32)
+            return np.zeros((0, vocab_size), dtype=np.float32)
         rows = library.llama_get_logits(self._pointer)
-        return np.ctypeslib.as_array(rows, shape=(count, self._vocab_size)).copy()
+        return np.ctypeslib.as_array(rows, shape=(count, vocab_size)).copy()
 
 
 def _pointer(values: NDArray[np.generic], kind: Any) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from mdsd._arguments import one_line
@@ -13,6 +15,12 @@ from mdsd.errors import UnsupportedError
 
 _ERROR, _CONTINUED = 4, 5
 """Levels of what llama.cpp says: an error, and more of what was said last."""
+
+_LOCK = threading.RLock()
+"""Held while llama.cpp is listened to, which it lets one do for the whole process only."""
+
+_heard: list[list[str]] = []
+"""Errors of the block that is being run, last; a model may be freed anywhere in another's."""
 
 
 def load_library() -> Any:
@@ -33,30 +41,38 @@ def load_library() -> Any:
 
 @contextmanager
 def errors_kept(library: Any) -> Iterator[list[str]]:
-    """Keep llama.cpp from printing in the block.
+    """Keep llama.cpp from printing in the block, which one thread at a time runs.
 
     Yields
     ------
     list of str
         The errors it tells of.
     """
-    errors: list[str] = []
+    with _LOCK:
+        _heard.append([])
+        before, data = library.llama_log_callback(), ctypes.c_void_p()
+        library.llama_log_get(ctypes.byref(before), ctypes.byref(data))
+        library.llama_log_set(_listener(library), None)
+        try:
+            yield _heard[-1]
+        finally:
+            library.llama_log_set(before, data)
+            _heard.pop()
+
+
+@cache
+def _listener(library: Any) -> Any:
+    """Make what llama.cpp calls: once, since another thread may call it after the block."""
     level = 0
 
     @library.llama_log_callback  # type: ignore[untyped-decorator]
     def keep(now: int, text: bytes, _: Any) -> None:
         nonlocal level
         level = level if now == _CONTINUED else now
-        if level == _ERROR:
-            errors.append(text.decode(errors="replace"))
+        if level == _ERROR and _heard:
+            _heard[-1].append(text.decode(errors="replace"))
 
-    before, data = library.llama_log_callback(), ctypes.c_void_p()
-    library.llama_log_get(ctypes.byref(before), ctypes.byref(data))
-    library.llama_log_set(keep, None)
-    try:
-        yield errors
-    finally:
-        library.llama_log_set(before, data)
+    return keep
 
 
 def last_error(errors: list[str]) -> str:

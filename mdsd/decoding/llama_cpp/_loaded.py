@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from mdsd.errors import InvalidArgumentError, UnsupportedError
 
 
 class LoadedModel:
-    """The model of a GGUF file.
+    """The model of a GGUF file, freed with the last that refers to it or when it is closed.
 
     Parameters
     ----------
@@ -28,6 +30,8 @@ class LoadedModel:
         What to call it in an error.
     library : module
         llama_cpp.
+    lock : RLock
+        To be held where it could be closed from another thread.
     vocab_size : int
     context_length : int
         The longest text that it was trained on.
@@ -43,16 +47,18 @@ class LoadedModel:
 
     def __init__(self, path: Path, num_gpu_layers: int | None = None) -> None:
         self.name = path_name(path)
-        self._model: int | None = None
+        self.lock = threading.RLock()
         check_gguf(path)
         self.library = library = load_library()
         options = library.llama_model_default_params()
         if num_gpu_layers is not None:
             options.n_gpu_layers = num_gpu_layers
         with errors_kept(library) as errors:
-            self._model = library.llama_model_load_from_file(os.fsencode(path), options)
-        if not self._model:
+            model = library.llama_model_load_from_file(os.fsencode(path), options)
+        if not model:
             raise InvalidArgumentError(f"{self.name}: cannot be loaded: {last_error(errors)}")
+        self._model: int = model
+        self._free = weakref.finalize(self, _free, library, model)
         try:
             self._check_kind()
         except UnsupportedError:
@@ -64,7 +70,7 @@ class LoadedModel:
     @property
     def model(self) -> int:
         """Pointer to the model."""
-        if not self._model:
+        if not self._free.alive:
             raise InvalidArgumentError(f"{self.name}: has been closed")
         return self._model
 
@@ -78,15 +84,14 @@ class LoadedModel:
         if "{arch}" in key:
             key = key.format(arch=self.metadata("general.architecture"))
         found = ctypes.create_string_buffer(256)
-        length = self.library.llama_model_meta_val_str(self.model, key.encode(), found, len(found))
+        with self.lock:
+            ask = self.library.llama_model_meta_val_str
+            length = ask(self.model, key.encode(), found, len(found))
         return None if length < 0 else found.value.decode(errors="replace")
 
     def close(self) -> None:
         """Free it; contexts of it are to be freed before."""
-        model, self._model = self._model, None
-        if model:
-            with errors_kept(self.library):
-                self.library.llama_model_free(model)
+        self._free()
 
     def _check_kind(self) -> None:
         library, model = self.library, self.model
@@ -105,3 +110,8 @@ class LoadedModel:
             )
         if wrong is not None:
             raise UnsupportedError(f"{self.name}: {wrong}; expected a model of the next token")
+
+
+def _free(library: Any, model: int) -> None:
+    with errors_kept(library):
+        library.llama_model_free(model)

@@ -189,7 +189,8 @@ class CachedTree:
         Returns
         -------
         list of lists of int, or None
-            The sequences of each; None if there are too few, and nothing has changed in the cache.
+            The sequences of each; None if there are too few: nothing has changed in the cache, and
+            `forget_branches` is to be called, as the new tokens stay unread.
         """
         leaves = sum(not node.children for node in new)
         if leaves > len(self._free):

@@ -6,6 +6,8 @@ import ctypes
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from mdsd._arguments import check_type
+from mdsd.decoding.token_ids import read_sequence
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -47,10 +49,11 @@ class GGUFTokenizer:
         Raises
         ------
         InvalidArgumentError
-            If it is no Unicode text.
+            If it is no Unicode text, or no string.
         UnsupportedError
             If the file has no tokenizer.
         """
+        check_type("text", text, str)
         try:
             given = text.encode()
         except UnicodeEncodeError as error:
@@ -75,9 +78,17 @@ class GGUFTokenizer:
         -------
         str
             Of bytes that are no UTF-8, replacement characters.
+
+        Raises
+        ------
+        InvalidTokenError
+            If they are not integers in ``0 .. V - 1``.
+        UnsupportedError
+            If the file has no tokenizer.
         """
         self._check()
-        pieces = [b"" if self._is_hidden[token] else self.pieces[token] for token in token_ids]
+        ids = read_sequence("token_ids", token_ids, self.vocab_size)
+        pieces = [b"" if self._is_hidden[token] else self.pieces[token] for token in ids]
         text = b"".join(pieces)
         if self._adds_space and text.startswith(b" "):
             text = text[1:]
@@ -159,4 +170,5 @@ class GGUFTokenizer:
             raise UnsupportedError(f"{self._loaded.name}: holds no tokenizer")
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        return getattr(self._loaded.library, name)(self._loaded.vocabulary, *arguments)
+        with self._loaded.lock:
+            return getattr(self._loaded.library, name)(self._loaded.vocabulary, *arguments)
