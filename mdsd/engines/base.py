@@ -156,7 +156,7 @@ class EngineRule(ABC):
         """
         check_draft(draft)
         target = check_probs(target_probs, "target_probs")
-        check_same_vocab(target, draft.vocab_size)
+        check_same_vocab(target, draft.vocab_size, "draft")
         self.refuse_unsupported(draft)
         return self._outcome(target, draft)
 
