@@ -74,7 +74,9 @@ class VerifierRule(EngineRule):
 
 _USED_BY = {
     "optimal": "none; the most that is lossless",
-    "single": "vLLM, SGLang and TensorRT-LLM with draft probabilities (chains)",
-    "naive": "SGLang (trees), llama.cpp, vLLM without draft probabilities",
+    "single": (
+        "vLLM with draft probabilities, SGLang and TensorRT-LLM with rejection sampling (chains)"
+    ),
+    "naive": "SGLang (trees), llama.cpp, vLLM and TensorRT-LLM without draft probabilities",
 }
 """Who has the verifiers that a comparison shows, in its order."""
