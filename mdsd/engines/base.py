@@ -125,6 +125,11 @@ class EngineRule(ABC):
         """Its name, and its parameters behind colons."""
         return ":".join(filter(None, [self.name, self.parameters]))
 
+    @property
+    def described(self) -> object:
+        """Whose docstring says what it does."""
+        return self
+
     def supports(self, draft: DraftDistribution) -> bool:
         """Tell whether the rule says what to do with such drafts.
 

@@ -57,6 +57,11 @@ class VerifierRule(EngineRule):
         """Empty: a verifier is known by its name."""
         return ""
 
+    @property
+    def described(self) -> object:
+        """The verifier."""
+        return self.verifier
+
     @classmethod
     def examples(cls) -> tuple[Self, ...]:  # noqa: D102
         return tuple(cls(get_verifier(name).for_many()) for name in _USED_BY)

@@ -24,6 +24,12 @@ def default_rules() -> tuple[EngineRule, ...]:
     return tuple(rule for kind in BUILT_IN for rule in kind.examples())
 
 
+def rule_parameters(name: str) -> tuple[str, ...]:
+    """Name the parameters that stand behind a name and colons."""
+    kind = _RULES.get(name)
+    return () if kind is None else tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
+
+
 def biased_rule_type(name: object) -> type[BiasedRule] | None:
     """Give the class of the biased rule of a name; None if there is none."""
     kind = _RULES.get(name) if isinstance(name, str) else None
@@ -87,8 +93,7 @@ def read_rule(rule: Rule) -> EngineRule:
         return VerifierRule(rule)
     name, *values = rule.split(":") if isinstance(rule, str) else (rule,)
     check_name("rule", name, rule_names())
-    kind = _RULES.get(name)
-    names = () if kind is None else tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
+    kind, names = _RULES.get(name), rule_parameters(name)
     if len(values) > len(names):
         raise InvalidArgumentError(
             f"rule is {shown(rule)}; parameters of {name}: {', '.join(names) or 'none'}"
