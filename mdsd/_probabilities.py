@@ -143,8 +143,18 @@ def _if_logits(row: FloatArray, remedy: str) -> str:
     return f"; {'log-probabilities' if most <= 0.0 else 'logits'}? {remedy}"
 
 
-def check_same_vocab(target_probs: FloatArray, vocab_size: int) -> None:
+def check_same_vocab(
+    target_probs: FloatArray, vocab_size: int, drafted: str = "draft_probs"
+) -> None:
     """Refuse a target and a draft over vocabularies of different length.
+
+    Parameters
+    ----------
+    target_probs : ndarray, shape (..., V)
+    vocab_size : int
+        Of the draft.
+    drafted : str, default "draft_probs"
+        The argument that the draft was given as.
 
     Raises
     ------
@@ -153,7 +163,7 @@ def check_same_vocab(target_probs: FloatArray, vocab_size: int) -> None:
     """
     if target_probs.shape[-1] != vocab_size:
         raise InvalidDistributionError(
-            f"target_probs has {target_probs.shape[-1]} tokens but draft_probs has {vocab_size}; "
+            f"target_probs has {target_probs.shape[-1]} tokens but {drafted} has {vocab_size}; "
             "append zeros to the shorter one if its missing tokens cannot occur"
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mdsd.engines.registry import read_rule
+from mdsd.engines.registry import default_rules, read_rule, rule_parameters
 from mdsd.studies import bias
 
 from . import commands, pages
@@ -182,7 +182,14 @@ def test_links_lead_somewhere(page):
 # --- the table of rules --------------------------------------------------------------------------
 
 
-def test_table_of_rules_is_what_the_study_gives():
+def test_sources_of_rules_are_those_that_the_rules_name():
+    (text,) = (text for page, text in TEXTS.items() if page.stem == "bias")
+    lines = re.findall(r"^\| `([a-z_]+)(\S*)` \|.*\| (.+) \|$", text, re.MULTILINE)
+    rules = {rule.name: rule for rule in default_rules() if rule.name != "optimal"}
+    assert {name for name, _, _ in lines} == set(rules)
+    for name, parameters, source in lines:
+        assert parameters.count(":") <= len(rule_parameters(name))
+        assert rules[name].source.split(", ")[0] in source
     (text,) = (text for page, text in TEXTS.items() if page.stem == "bias")
     kinds = {"sampled": "with_replacement", "top k": "top_k"}
     found = {

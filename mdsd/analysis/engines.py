@@ -22,8 +22,8 @@ def assess_rule(rule: Rule, target_probs: ArrayLike, draft: DraftDistribution) -
         colons. Or the name of a verifier, or an object of either kind.
     target_probs : array_like, shape (V,)
     draft : DraftDistribution
-        Law of the drafts. Rules that are not lossless take one draft of any law; some take several
-        that are known beforehand, of `TopKDraft`.
+        Law of the drafts. Rules that are not lossless take one draft of any law, and "typical"
+        several of `TopKDraft` as well; "threshold" takes those of `TopKDraft` alone.
 
     Returns
     -------

@@ -366,7 +366,7 @@ def simulate(output: Path | None, dpi: int, as_json: bool, **given: Any) -> None
 def verifiers(as_json: bool) -> None:
     """List the verifiers, the draft distributions they support and where they come from.
 
-    The kinds of drafts follow, with their options.
+    The kinds of drafts follow, with their options, and the rules of engines with their parameters.
     """
     from mdsd.studies.fitting import print_report
     from mdsd.studies.listing import listing_json, listing_report

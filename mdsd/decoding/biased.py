@@ -49,6 +49,10 @@ class BiasedVerification(StepVerification):
     `mdsd.analysis.assess_rule`; along a chain see `mdsd.analysis.chain_pareto_front`. The token
     after a path that was accepted to its end is the target's own.
 
+    In a tree only the rule at one node is the engine's. Medusa takes the longest accepted path of
+    all, and likelihood breaks ties only; after a path that was accepted to its end, TensorRT-LLM
+    emits the likeliest token.
+
     Examples
     --------
     >>> from mdsd.analysis import CactusAcceptance

@@ -14,8 +14,8 @@ from mdsd.decoding.steps import StepOutcome, StepVerification
 from mdsd.drafts import DraftDistribution, WithReplacement
 from mdsd.errors import UnsupportedError
 
-_MOST_KEPT = 64
-"""Positions whose noise is kept: more than a tree is deep."""
+_MOST_KEPT = 16
+"""Positions whose noise is kept: about as many as a tree is deep."""
 
 
 class GumbelVerification(StepVerification):
@@ -70,6 +70,7 @@ class GumbelVerification(StepVerification):
     """
 
     name = "gumbel"
+    own_noise = True
     source = 'Rowan et al., "List-Level Distribution Coupling"'
 
     def __init__(self, seed: int, num_drafts: int) -> None:
@@ -79,6 +80,10 @@ class GumbelVerification(StepVerification):
 
     def __repr__(self) -> str:
         return f"GumbelVerification(seed={self.seed!r}, num_drafts={self.num_drafts!r})"
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the noise out, which the seed makes again."""
+        return {**vars(self), "_kept": {}}
 
     @property
     def supported(self) -> str:  # noqa: D102
@@ -111,6 +116,7 @@ class GumbelVerification(StepVerification):
             token = int(_first(times, probs))
             child = tree.child(node, token)
             if child is None:
+                self._forget(tree.position + len(path))
                 return StepOutcome(tuple(path), token)
             node = child
             path.append(node)
@@ -125,6 +131,10 @@ class GumbelVerification(StepVerification):
             rng = np.random.default_rng(sequence)
             self._kept[key] = rng.standard_exponential((self.num_drafts, vocab_size))
         return self._kept[key]
+
+    def _forget(self, position: int) -> None:
+        """Give up the noise of the tokens up to a position, which have been emitted."""
+        self._kept = {key: times for key, times in self._kept.items() if key[0] > position}
 
 
 def _first(times: FloatArray, probs: FloatArray) -> IntArray:

@@ -46,9 +46,12 @@ class StepVerification(ABC):
     ----------
     source : str
         Paper, for listings.
+    own_noise : bool
+        Whether it draws from a noise of its own, given which nothing is left to `Choices`.
     """
 
     source: ClassVar[str] = ""
+    own_noise: ClassVar[bool] = False
 
     @property
     def supported(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mdsd._arguments import check_name
+from mdsd._arguments import check_name, shown
 from mdsd.decoding.biased import BiasedVerification
 from mdsd.decoding.block import BlockVerification
 from mdsd.decoding.gumbel import GumbelVerification
@@ -10,6 +10,7 @@ from mdsd.decoding.layers import LayerVerification
 from mdsd.decoding.levels import LevelVerification
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.traversal import TraversalVerification
+from mdsd.engines.base import BiasedRule, EngineRule
 from mdsd.engines.registry import biased_rule_type
 from mdsd.errors import InvalidArgumentError
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
@@ -38,7 +39,8 @@ def step_verification(verifier: str | Verifier | StepVerification) -> StepVerifi
     Raises
     ------
     InvalidArgumentError
-        If the name is not known, or asks for bias without saying how much.
+        If the name is not known, or asks for bias without saying how much; or if it is the rule of
+        an engine, which is no verification by itself.
 
     Examples
     --------
@@ -49,28 +51,31 @@ def step_verification(verifier: str | Verifier | StepVerification) -> StepVerifi
         return verifier
     if isinstance(verifier, Verifier):
         return LevelVerification(verifier)
-    if isinstance(verifier, str):
-        _refuse_nameless(verifier)
+    if isinstance(verifier, (str, EngineRule)):
+        _refuse_rules(verifier)
     name = check_name("verifier", verifier, (*verifier_names(), *PATH_VERIFICATIONS))
     kind = PATH_VERIFICATIONS.get(name)
     return LevelVerification(get_verifier(name).for_many()) if kind is None else kind()
 
 
-def _refuse_nameless(name: str) -> None:
-    """Refuse names of rules that need more than a name: nothing is biased by accident."""
+def _refuse_rules(given: str | EngineRule) -> None:
+    """Refuse rules of engines, and names of what needs more: nothing is biased by accident."""
+    name = given.partition(":")[0] if isinstance(given, str) else given.name
     kind = biased_rule_type(name)
-    if name == BiasedVerification.name:
+    if isinstance(given, BiasedRule):
+        how = f"BiasedVerification(rule={shown(given)})"
+    elif name == BiasedVerification.name:
         how = "BiasedVerification(epsilon=...)"
     elif kind is not None:
         how = f"BiasedVerification(rule=mdsd.analysis.{kind.__name__}(...))"
     elif name == GumbelVerification.name:
         raise InvalidArgumentError(
-            "verifier is 'gumbel', whose drafts share its noise: expected "
+            f"verifier is {shown(given)}, whose drafts share its noise: expected "
             "mdsd.decoding.GumbelVerification(seed=..., num_drafts=...)"
         )
     else:
         return
     raise InvalidArgumentError(
-        f"verifier is {name!r}, which is not lossless: expected mdsd.decoding.{how}, which says "
-        "how biased it is"
+        f"verifier is {shown(given)}, a rule that can be biased: expected mdsd.decoding.{how}, "
+        "which says how biased it is"
     )

@@ -125,6 +125,11 @@ class EngineRule(ABC):
         """Its name, and its parameters behind colons."""
         return ":".join(filter(None, [self.name, self.parameters]))
 
+    @property
+    def described(self) -> object:
+        """Whose docstring says what it does."""
+        return self
+
     def supports(self, draft: DraftDistribution) -> bool:
         """Tell whether the rule says what to do with such drafts.
 
@@ -156,7 +161,7 @@ class EngineRule(ABC):
         """
         check_draft(draft)
         target = check_probs(target_probs, "target_probs")
-        check_same_vocab(target, draft.vocab_size)
+        check_same_vocab(target, draft.vocab_size, "draft")
         self.refuse_unsupported(draft)
         return self._outcome(target, draft)
 

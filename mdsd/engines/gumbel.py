@@ -12,6 +12,7 @@ from typing import Self
 
 import numpy as np
 
+from mdsd._probabilities import ratios
 from mdsd._typing import FloatArray
 from mdsd.drafts import DraftDistribution, WithReplacement
 from mdsd.engines.base import EngineRule, RuleOutcome
@@ -93,14 +94,17 @@ def hit_masses(target: FloatArray, probs: FloatArray, num_drafts: int) -> FloatA
     both = np.flatnonzero((target > 0.0) & (probs > 0.0))
     if not len(both):
         return hits
-    order = both[np.argsort(target[both] / probs[both], kind="stable")]
+    found = ratios(target[both], probs[both])
+    places = np.argsort(found, kind="stable")
+    order = both[places]
     p, q = target[order], probs[order]
-    ratios = p / q
     # Sums of what each token sees above and below its ratio; those only one side has are first and
     # last of all.
     slopes = q.cumsum() + probs[target == 0.0].sum()
     above = p[::-1].cumsum()[::-1] + target[probs == 0.0].sum()
-    values = above + ratios * (slopes - q)
+    # Of draft probabilities next to 0 they are infinite: tokens that are never drafted.
+    with np.errstate(over="ignore"):
+        values = above + found[places] * (slopes - q)
     if num_drafts == 1:
         hits[order] = p / values
         return hits

@@ -57,6 +57,11 @@ class VerifierRule(EngineRule):
         """Empty: a verifier is known by its name."""
         return ""
 
+    @property
+    def described(self) -> object:
+        """The verifier."""
+        return self.verifier
+
     @classmethod
     def examples(cls) -> tuple[Self, ...]:  # noqa: D102
         return tuple(cls(get_verifier(name).for_many()) for name in _USED_BY)
@@ -74,7 +79,9 @@ class VerifierRule(EngineRule):
 
 _USED_BY = {
     "optimal": "none; the most that is lossless",
-    "single": "vLLM, SGLang and TensorRT-LLM with draft probabilities (chains)",
-    "naive": "SGLang (trees), llama.cpp, vLLM without draft probabilities",
+    "single": (
+        "vLLM with draft probabilities, SGLang and TensorRT-LLM with rejection sampling (chains)"
+    ),
+    "naive": "SGLang (trees), llama.cpp, vLLM and TensorRT-LLM without draft probabilities",
 }
 """Who has the verifiers that a comparison shows, in its order."""

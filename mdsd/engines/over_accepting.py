@@ -63,7 +63,7 @@ class OverAcceptance(SingleDraftRule):
 
     @property
     def parameters(self) -> str:  # noqa: D102
-        return f"{self.epsilon:g}" + ("" if self.redraw == "optimal" else f":{self.redraw}")
+        return str(self.epsilon) + ("" if self.redraw == "optimal" else f":{self.redraw}")
 
     def accept_and_redraw(  # noqa: D102
         self, target_probs: FloatArray, draft_probs: FloatArray

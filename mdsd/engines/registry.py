@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 
@@ -23,6 +24,12 @@ def default_rules() -> tuple[EngineRule, ...]:
     return tuple(rule for kind in BUILT_IN for rule in kind.examples())
 
 
+def rule_parameters(name: str) -> tuple[str, ...]:
+    """Name the parameters that stand behind a name and colons."""
+    kind = _RULES.get(name)
+    return () if kind is None else tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
+
+
 def biased_rule_type(name: object) -> type[BiasedRule] | None:
     """Give the class of the biased rule of a name; None if there is none."""
     kind = _RULES.get(name) if isinstance(name, str) else None
@@ -32,22 +39,29 @@ def biased_rule_type(name: object) -> type[BiasedRule] | None:
 def read_rules(rules: Iterable[Rule]) -> tuple[EngineRule, ...]:
     """Read rules; a name alone stands for all parameters that a comparison shows.
 
+    The same rule given twice is read once.
+
     Raises
     ------
     InvalidArgumentError
-        As for `read_rule`.
+        As for `read_rule`, and if two different rules have one label.
 
     Examples
     --------
     >>> [rule.label for rule in read_rules(["relaxed", "cactus:0.5", "rrs"])]
     ['relaxed:1:0.0', 'relaxed:5:0.3', 'relaxed:10:0.6', 'cactus:0.5', 'rrs']
     """
-    found: dict[str, EngineRule] = {}
+    found: dict[str, tuple[Rule, EngineRule]] = {}
     for each in rules:
         kind = _RULES.get(each) if isinstance(each, str) else None
         for rule in (read_rule(each),) if kind is None else kind.examples():
-            found[rule.label] = rule
-    return tuple(found.values())
+            given, known = found.setdefault(rule.label, (each, rule))
+            # Verifiers that are made of a name are objects of their own each time.
+            if known != rule and given != each:
+                raise InvalidArgumentError(
+                    f"rules holds two of the name {rule.label!r}; set another `name` on one of them"
+                )
+    return tuple(rule for _, rule in found.values())
 
 
 def read_rule(rule: Rule) -> EngineRule:
@@ -79,8 +93,7 @@ def read_rule(rule: Rule) -> EngineRule:
         return VerifierRule(rule)
     name, *values = rule.split(":") if isinstance(rule, str) else (rule,)
     check_name("rule", name, rule_names())
-    kind = _RULES.get(name)
-    names = () if kind is None else tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
+    kind, names = _RULES.get(name), rule_parameters(name)
     if len(values) > len(names):
         raise InvalidArgumentError(
             f"rule is {shown(rule)}; parameters of {name}: {', '.join(names) or 'none'}"
@@ -101,9 +114,13 @@ def rule_names() -> tuple[str, ...]:
 
 
 def _read_value(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    """Read a plain number; anything else stays text, which only some parameters are."""
+    if not _NUMBER.fullmatch(text):
+        return text
+    try:
+        return int(text)
+    except ValueError:  # not whole, or longer than Python reads
+        return float(text)
+
+
+_NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)

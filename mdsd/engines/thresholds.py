@@ -52,7 +52,7 @@ single`` and ``-acc``. It asks for no draft probabilities; its drafts are the to
     accumulated: float = 1.0
 
     name = "threshold"
-    source = "SGLang, tree_speculative_sampling_target_only"
+    source = "SGLang, kernel of target-only sampling of trees"
     used_by = "SGLang, below its defaults of 1 and 1"
     drafts = ("top_k",)
     supported = "the top_k draft distribution"

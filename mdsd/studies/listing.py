@@ -1,4 +1,7 @@
-"""What there is to choose from: verifiers and kinds of drafts, those of other packages included."""
+"""What there is to choose from: verifiers and kinds of drafts, those of other packages included.
+
+And the rules of engines.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from mdsd._version import __version__
 from mdsd.decoding.steps import StepVerification
 from mdsd.decoding.verification import PATH_VERIFICATIONS
 from mdsd.drafts.registry import draft_types
+from mdsd.engines.registry import default_rules, rule_parameters
 from mdsd.studies.fitting import Paragraph
 from mdsd.verifiers import Verifier, get_verifier, verifier_names
 
@@ -71,6 +75,36 @@ class ListedDrafts:
     package: str
 
 
+@dataclass(frozen=True)
+class ListedRule:
+    """What an engine does, as a study of rules has it.
+
+    Attributes
+    ----------
+    name : str
+    options : tuple of str
+        Its parameters, which stand behind its name and colons, in this order.
+    used_by : str
+        Who has it.
+    drafts : str
+        The draft distributions it takes, in words.
+    what : str
+        What it does.
+    source : str
+        Where it is stated.
+    package : str
+        Where it comes from.
+    """
+
+    name: str
+    options: tuple[str, ...]
+    used_by: str
+    drafts: str
+    what: str
+    source: str
+    package: str
+
+
 def listed_verifiers() -> tuple[ListedVerifier, ...]:
     """List the verifiers of a step and then those of paths, built-in ones first."""
     found: list[tuple[str, str, Verifier | StepVerification]] = []
@@ -89,6 +123,23 @@ def listed_drafts() -> tuple[ListedDrafts, ...]:
     )
 
 
+def listed_rules() -> tuple[ListedRule, ...]:
+    """List the rules of engines that a study shows by itself."""
+    rules = {rule.name: rule for rule in default_rules()}
+    return tuple(
+        ListedRule(
+            name,
+            rule_parameters(name),
+            rule.used_by,
+            rule.supported,
+            _what(rule.described),
+            rule.source,
+            _package(type(rule.described)),
+        )
+        for name, rule in rules.items()
+    )
+
+
 def _what(described: Any) -> str:
     """First sentence of a docstring."""
     text = (described.__doc__ or "").replace("`", "").strip()
@@ -100,14 +151,18 @@ def _package(kind: type) -> str:
 
 
 def listing_json() -> str:
-    """Write both lists as JSON."""
-    lists: dict[str, Sequence[Any]] = {"verifiers": listed_verifiers(), "drafts": listed_drafts()}
+    """Write the lists as JSON."""
+    lists: dict[str, Sequence[Any]] = {
+        "verifiers": listed_verifiers(),
+        "drafts": listed_drafts(),
+        "rules": listed_rules(),
+    }
     found = {name: list(map(vars, listed)) for name, listed in lists.items()}
     return json.dumps({"version": __version__, **found}, indent=2)
 
 
 def listing_report() -> RenderableType:
-    """Lay both lists out."""
+    """Lay the lists out."""
     verifiers = listed_verifiers()
     heads = ("verifier", "draft distributions", "what it does")
     parts: list[RenderableType] = []
@@ -123,16 +178,25 @@ def listing_report() -> RenderableType:
         parts += [Paragraph(title, "bold"), "", _Entries(heads, lines), ""]
     drafts = [(":".join([each.name, *each.options]), _said(each)) for each in listed_drafts()]
     title = "Draft distributions, options behind colons, as in hybrid:1"
-    parts += [Paragraph(title, "bold"), "", _Entries(("draft distribution", "drafts"), drafts)]
+    parts += [Paragraph(title, "bold"), "", _Entries(("draft distribution", "drafts"), drafts), ""]
+    rules = []
+    for rule in listed_rules():
+        what = _with_source(rule)
+        if rule.options:
+            what.append("\n" + ":".join([rule.name, *rule.options]))
+        rules.append((rule.name, rule.used_by, what))
+    title = "Rules of engines, with parameters behind colons, as in mdsd bias"
+    heads = ("rule", "who has it", "what it does")
+    parts += [Paragraph(title, "bold"), "", _Entries(heads, rules)]
     return Group(*parts)
 
 
-def _said(each: ListedVerifier | ListedDrafts) -> Text:
+def _said(each: ListedVerifier | ListedDrafts | ListedRule) -> Text:
     """Say what an entry does, and of which package it is if it is another one."""
     return Text(each.what if each.package == "mdsd" else f"{each.what} ({each.package})")
 
 
-def _with_source(each: ListedVerifier) -> Text:
+def _with_source(each: ListedVerifier | ListedRule) -> Text:
     what = _said(each)
     if each.source:
         what.append(f"\n{each.source}", style="dim")
@@ -159,7 +223,7 @@ class _Entries:
         table.add_column(self._heads[0], no_wrap=True, style="bold")
         for head in self._heads[1:-1]:
             table.add_column(head, max_width=24)
-        table.add_column(self._heads[-1])
+        table.add_column(self._heads[-1], overflow="fold")
         for name, *words in self._lines:
             table.add_row(Text(name), *map(_as_text, words))
             table.add_section()

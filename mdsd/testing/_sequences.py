@@ -20,7 +20,7 @@ from mdsd.decoding.drafting import Drafting
 from mdsd.decoding.enumeration import branches
 from mdsd.decoding.rows import Row
 from mdsd.decoding.windows import check_room
-from mdsd.errors import InvalidArgumentError
+from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.filters import Filters
 
 _Law = dict[tuple[int, ...], float]
@@ -57,7 +57,8 @@ def sequence_law(
     InvalidArgumentError
         If an option is not known.
     UnsupportedError
-        If one step has more than a million branches.
+        If one step has more than a million branches, or the verification draws from a noise of
+        its own, as `mdsd.decoding.GumbelVerification` does: its law is over its seeds.
     MdsdError
         As for `mdsd.decoding.generate`.
 
@@ -107,7 +108,7 @@ def accepted_law(
     InvalidArgumentError
         If an option is not known.
     UnsupportedError
-        If the step has more than a million branches.
+        As for `sequence_law`.
     MdsdError
         As for `mdsd.decoding.generate`.
 
@@ -136,7 +137,13 @@ def _decoder(
         signature(Filters).bind(**given.arguments.get("filters", {}))
     except TypeError as error:
         raise InvalidArgumentError(f"{caller}: {error}") from None
-    return make_decoder(target, draft_model, **options)
+    decoder = make_decoder(target, draft_model, **options)
+    if decoder.verification.own_noise:
+        raise UnsupportedError(
+            f"{caller}: verifier is {decoder.verification!r}, whose law is over its seeds; given "
+            "one, nothing is left to chance"
+        )
+    return decoder
 
 
 def _law_after(

@@ -84,7 +84,14 @@ def decoding_rows() -> Iterator[list[Row]]:
         "prompt_ids": (InvalidTokenError, TEXTS),
         "max_new_tokens": (InvalidArgumentError, by_depth),
         "draft": (InvalidArgumentError, names("explicit", "custom", gredy="greedy")),
-        "verifier": (InvalidArgumentError, names("block_", krs="rrs")),
+        "verifier": (
+            InvalidArgumentError,
+            {
+                **names("block_", krs="rrs"),
+                "label_of_a_rule": ("mixture:0.5", "'mixture:0.5'", "MixtureAcceptance"),
+                "rule": (mdsd.analysis.CactusAcceptance(0.1), "delta=0.1", "BiasedVerification"),
+            },
+        ),
         "num_drafts": (InvalidArgumentError, by_depth),
         "depth": (InvalidArgumentError, by_depth),
         "tree": (InvalidArgumentError, trees),

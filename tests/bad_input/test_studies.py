@@ -106,6 +106,10 @@ def study_rows() -> Iterator[list[Row]]:
                 "unknown": (["cactuss"], "'cactuss'", "'cactus'"),
                 "bad_parameter": (["cactus:0.1:2"], "'cactus:0.1:2'", "delta"),
                 "none_applies": (["mixture"], "mixture:0.9", "greedy"),
+                "same_name_twice": (
+                    [mdsd.OptimalVerifier(effort=effort) for effort in ("fast", "exact")],
+                    "'optimal'",
+                ),
             },
             "rule",
         ),

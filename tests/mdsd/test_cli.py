@@ -22,6 +22,7 @@ import mdsd
 from mdsd.cli._delivery import progress_bar
 from mdsd.decoding.verification import PATH_VERIFICATIONS
 from mdsd.drafts.registry import draft_names
+from mdsd.engines.registry import default_rules
 from mdsd.filters import FILTER_COLUMNS
 
 from .. import commands
@@ -448,11 +449,15 @@ def test_verifiers_and_drafts_are_listed(monkeypatch, columns):
     lines = call("mdsd verifiers").stdout.splitlines()
     first = {line.split()[0] for line in lines if line}
     assert set(LISTED) - {"hybrid"} <= first
+    assert {"typical", "mixture", "gumbel"} <= first
+    together = "".join(line.strip() for line in lines)
+    for text in ("typical:threshold:alpha", "SGLang, kernel"):
+        assert text in together
 
 
 def test_lists_as_json_say_what_each_takes():
     report = json.loads(commands.printed(call("mdsd verifiers --json")))
-    assert list(report) == ["version", "verifiers", "drafts"]
+    assert list(report) == ["version", "verifiers", "drafts", "rules"]
     verifiers = {each["name"]: each for each in report["verifiers"]}
     assert list(verifiers) == [*mdsd.verifier_names(), *PATH_VERIFICATIONS]
     assert {name for name, each in verifiers.items() if each["verifies"] == "paths"} == {
@@ -466,6 +471,13 @@ def test_lists_as_json_say_what_each_takes():
     drafts = {each["name"]: each["options"] for each in report["drafts"]}
     assert list(drafts) == list(draft_names())
     assert drafts["hybrid"] == ["num_top"]
+    rules = {each["name"]: each for each in report["rules"]}
+    assert list(rules) == list(dict.fromkeys(rule.name for rule in default_rules()))
+    assert rules["relaxed"]["options"] == ["top_k", "delta"]
+    assert rules["relaxed"]["used_by"] == "TensorRT-LLM, in thinking phases"
+    assert rules["single"]["what"] == verifiers["single"]["what"]
+    assert rules["single"]["options"] == rules["gumbel"]["options"] == []
+    assert all(each["what"].endswith(".") and each["source"] for each in rules.values())
 
 
 def test_verifiers_and_drafts_of_other_packages_are_listed(monkeypatch):

@@ -14,6 +14,7 @@ import mdsd
 from mdsd.analysis import (
     BiasedRule,
     CactusAcceptance,
+    GumbelLists,
     MixtureAcceptance,
     RelaxedAcceptance,
     ThresholdAcceptance,
@@ -25,6 +26,7 @@ from mdsd.analysis import (
 from mdsd.decoding import BiasedVerification, TableModel, generate
 from mdsd.decoding.verification import step_verification
 from mdsd.drafts import read_kind
+from mdsd.engines.registry import read_rule
 from mdsd.errors import InvalidArgumentError, UnsupportedError
 from mdsd.testing import accepted_law, sequence_law
 
@@ -206,7 +208,7 @@ class TestAgainstTheory:
 class TestRefusals:
     def test_the_name_alone_is_refused(self):
         model = same_everywhere([0.5, 0.5])
-        with pytest.raises(InvalidArgumentError, match=r"'biased'.*not lossless.*epsilon"):
+        with pytest.raises(InvalidArgumentError, match=r"'biased'.*can be biased.*epsilon"):
             generate(model, model, [0], max_new_tokens=1, verifier="biased", num_drafts=1)
 
     def test_it_is_no_verifier(self):
@@ -323,13 +325,26 @@ def test_drafts_that_a_rule_does_not_take_are_refused():
             )
 
 
-@pytest.mark.parametrize("name", ["typical", "relaxed", "threshold", "mixture", "cactus"])
-def test_the_names_of_rules_are_refused(name):
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("typical", r"'typical'.*BiasedVerification\(rule=mdsd.analysis.TypicalAcceptance\("),
+        ("relaxed:1:0", r"'relaxed:1:0'.*BiasedVerification\(rule=mdsd.analysis.RelaxedAcc"),
+        ("threshold", r"'threshold'.*BiasedVerification\(rule=mdsd.analysis.ThresholdAcc"),
+        ("mixture:0.5", r"'mixture:0.5'.*BiasedVerification\(rule=mdsd.analysis.MixtureAcc"),
+        ("cactus:0", r"'cactus:0'.*BiasedVerification\(rule=mdsd.analysis.CactusAcceptance"),
+        ("biased", r"'biased'.*BiasedVerification\(epsilon="),
+        ("gumbel:1", r"'gumbel:1'.*GumbelVerification\(seed="),
+        (TypicalAcceptance(), r"BiasedVerification\(rule=TypicalAcceptance\(threshold=0.09"),
+        (GumbelLists(), r"GumbelLists\(\).*GumbelVerification\(seed="),
+        (read_rule("single"), r"VerifierRule.*expected one of.*single"),
+        ("singles:1", "'singles:1'; expected one of"),
+    ],
+)
+def test_rules_of_engines_are_no_verifiers(rule, words):
     model = same_everywhere([0.5, 0.5])
-    with pytest.raises(
-        InvalidArgumentError, match=rf"'{name}'.*not lossless.*BiasedVerification\(rule="
-    ):
-        generate(model, model, [0], max_new_tokens=1, verifier=name, num_drafts=1)
+    with pytest.raises(InvalidArgumentError, match=rf"^verifier is .*{words}"):
+        generate(model, model, [0], max_new_tokens=1, verifier=rule, num_drafts=1)
 
 
 def test_a_rule_or_an_over_acceptance():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+from functools import partial
+
 import numpy as np
 import pytest
 
 from mdsd.analysis import gumbel_acceptance
 from mdsd.decoding import GrowingTree, GumbelVerification, TableModel, generate
 from mdsd.errors import InvalidArgumentError, UnsupportedError
-from mdsd.testing import accepted_law
+from mdsd.testing import accepted_law, sequence_law
 
 from .toys import PrefixModel, filtered
 
@@ -109,16 +112,47 @@ def test_a_draft_model_that_is_the_target_is_always_accepted():
     assert found.target_calls == 6
 
 
-def test_given_the_seed_nothing_is_left_to_chance():
-    law = accepted_law(
-        TARGET,
-        DRAFT_MODELS[2],
-        PROMPT,
-        verifier=GumbelVerification(0, 2),
-        tree=[2, 1],
-        draft="with_replacement",
+@pytest.mark.parametrize("law", [accepted_law, partial(sequence_law, length=2)])
+def test_laws_that_are_over_seeds_are_refused(law):
+    with pytest.raises(UnsupportedError, match=r"GumbelVerification\(seed=3.*over its seeds"):
+        law(
+            TARGET,
+            DRAFT_MODELS[2],
+            PROMPT,
+            verifier=GumbelVerification(3, 2),
+            tree=[2, 1],
+            draft="with_replacement",
+        )
+
+
+def test_little_noise_is_kept_and_none_is_pickled():
+    verifier = GumbelVerification(5, 3)
+    options = {"draft": "with_replacement", "tree": [2, 2, 1], "max_new_tokens": 40}
+    text = generate(TARGET, DRAFT_MODELS[2], PROMPT, verifier=verifier, **options).token_ids
+    kept = sum(each.size for each in verifier._kept.values())
+    assert kept <= 3 * 3 * TARGET.vocab_size
+    again = pickle.loads(pickle.dumps(verifier))
+    assert not again._kept
+    found = generate(TARGET, DRAFT_MODELS[3], PROMPT, verifier=again, **options).token_ids
+    assert found.tolist() == text.tolist()
+
+
+def test_noise_is_made_once_for_all_levels_of_a_tree(monkeypatch):
+    """Of tokens that a step did not emit, the next step has it still."""
+    made = []
+    whole = np.random.SeedSequence
+    monkeypatch.setattr(
+        np.random,
+        "SeedSequence",
+        lambda seed, spawn_key: made.append(spawn_key) or whole(seed, spawn_key=spawn_key),
     )
-    assert sorted(law) == [0.0, 0.0, 1.0]
+    decoded(0, 2, 30, DRAFT_MODELS[2], [2, 2, 1])
+    assert len(made) == len(set(made)) >= 30
+
+
+def test_noise_of_trees_deeper_than_what_is_kept():
+    found = decoded(0, 1, 45, TARGET, [1] * 40)
+    assert found == plain_text(0, 1, 45)
 
 
 @pytest.mark.parametrize(

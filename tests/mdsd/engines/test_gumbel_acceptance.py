@@ -83,6 +83,21 @@ def test_two_drafts_by_brute_force(pair):
         assert hits[j] == pytest.approx(p[j] - 2 * half, abs=2e-7)
 
 
+@pytest.mark.parametrize("num_drafts", [1, 2, 5])
+@pytest.mark.parametrize("least", [1e-310, 5e-324])
+def test_tokens_that_are_all_but_never_drafted(least, num_drafts):
+    """As if the draft did not have them, and without a warning."""
+    for p, q in (
+        ([0.5, 0.3, 0.2], [0.7, 0.3, least]),
+        ([0.5, 0.5], [1.0, least]),
+        ([least, 1.0], [1.0, least]),
+        ([0.4, 0.6, 0.0], [least, least, 1.0]),
+    ):
+        without = np.where(np.array(q) > least, q, 0.0)
+        found = gumbel_acceptance(p, q, num_drafts)
+        assert found == pytest.approx(gumbel_acceptance(p, without, num_drafts), abs=ACCURACY)
+
+
 @pytest.mark.parametrize("num_drafts", [2, 3, 8, 64])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_accuracy(monkeypatch, pair, num_drafts):

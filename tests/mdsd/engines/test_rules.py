@@ -20,7 +20,7 @@ from mdsd.analysis import (
 )
 from mdsd.engines.base import RuleOutcome
 from mdsd.engines.registry import default_rules, read_rule, read_rules
-from mdsd.errors import InvalidArgumentError, UnsupportedError
+from mdsd.errors import InvalidArgumentError, InvalidDistributionError, UnsupportedError
 from mdsd.testing import random_probs
 
 EXACT = 1e-12
@@ -179,7 +179,7 @@ def test_outcome_is_the_enumeration_of_the_rule(rule, pair):
 @each_rule
 def test_enumeration_would_notice_another_rule(rule):
     """A helper that accepts everything is caught at some pair, unless the rule does so too."""
-    if rule.label in ("over_accepting:2", "mixture:0.0", "threshold:0.0:1.0"):
+    if rule.label in ("over_accepting:2.0", "mixture:0.0", "threshold:0.0:1.0"):
         return
     apart = 0.0
     for p, q in PAIRS.values():
@@ -314,6 +314,25 @@ def test_labels_are_read_again():
         assert again == rule or rule.label in mdsd.verifier_names()
 
 
+def test_labels_keep_all_digits():
+    rules = [OverAcceptance(0.1), OverAcceptance(0.1000001), OverAcceptance(0.123456789, "target")]
+    found = read_rules(rules)
+    assert list(found) == rules
+    assert [read_rule(rule.label) for rule in found] == rules
+
+
+def test_one_rule_is_read_once():
+    rule, verifier = OverAcceptance(0.1), mdsd.OptimalVerifier(effort="fast")
+    given = ["over_accepting:0.10", rule, "rrs", verifier, "rrs", OverAcceptance(0.1), verifier]
+    assert [each.label for each in read_rules(given)] == ["over_accepting:0.1", "rrs", "optimal"]
+
+
+@pytest.mark.parametrize("first", [mdsd.OptimalVerifier(effort="fast"), "optimal"])
+def test_different_rules_of_one_label_are_refused(first):
+    with pytest.raises(InvalidArgumentError, match="rules holds two of the name 'optimal'; set"):
+        read_rules([first, "rrs", mdsd.OptimalVerifier(effort="exact")])
+
+
 def test_a_name_stands_for_several_parameters():
     found = read_rules(["cactus", "cactus:0.5", "rrs", "cactus:0.5"])
     assert [rule.label for rule in found] == [
@@ -337,12 +356,31 @@ def test_a_name_stands_for_several_parameters():
         ("threshold:2", "single is 2"),
         ("threshold:1:0", "accumulated is 0"),
         ("mixture:1.5", "weight is 1.5; expected at most 1"),
+        ("mixture:nan", "weight is 'nan'"),
+        ("relaxed: 3 :0", "top_k is ' 3 '"),
+        ("relaxed:1_0:0", "top_k is '1_0'"),
+        ("relaxed:\N{ARABIC-INDIC DIGIT ONE}:0", "top_k is"),
+        ("relaxed:1.0:0", "top_k is 1.0"),
+        ("mixture:", "weight is ''"),
+        ("mixture:" + "9" * 5000, "weight is inf"),
         (3, "rule is 3"),
     ],
 )
 def test_bad_labels(label, words):
     with pytest.raises(InvalidArgumentError, match=words):
         read_rule(label)
+
+
+@pytest.mark.parametrize("text", ["1", "1.", ".5", "0.25", "1e-3", "1E-3", "1.5e-300"])
+def test_plain_numbers(text):
+    assert read_rule(f"mixture:{text}") == MixtureAcceptance(float(text))
+
+
+def test_another_vocabulary_is_that_of_the_argument():
+    draft = mdsd.WithReplacement([0.2, 0.5, 0.3], 1)
+    for rule in ("single", "mixture:0.5"):
+        with pytest.raises(InvalidDistributionError, match="has 2 tokens but draft has 3"):
+            assess_rule(rule, [0.5, 0.5], draft)
 
 
 def test_unsupported_drafts():
