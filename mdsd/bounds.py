@@ -135,7 +135,7 @@ def acceptance_bound(
     check_search_options(tolerance, max_iterations)
     check_draft(draft)
     target = check_probs(target_probs, "target_probs")
-    check_same_vocab(target, draft.vocab_size, "draft")
+    check_same_vocab(target, draft.vocab_size, "draft.draft_probs")
     problem = _Problem(target, draft, tolerance, max_iterations)
     if method == "auto":
         method = next(name for name in _AUTO if _obstacle(name, problem) is None)

@@ -161,7 +161,7 @@ class EngineRule(ABC):
         """
         check_draft(draft)
         target = check_probs(target_probs, "target_probs")
-        check_same_vocab(target, draft.vocab_size, "draft")
+        check_same_vocab(target, draft.vocab_size, "draft.draft_probs")
         self.refuse_unsupported(draft)
         return self._outcome(target, draft)
 

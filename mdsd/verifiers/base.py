@@ -529,7 +529,7 @@ class Verifier(ABC):
         """
         self._refuse_unsupported(draft)
         target = check_probs(target_probs, "target_probs")
-        check_same_vocab(target, draft.vocab_size, "draft")
+        check_same_vocab(target, draft.vocab_size, "draft.draft_probs")
         return self._plan(target, draft)
 
     def num_uniforms(self, draft: DraftDistribution) -> int:

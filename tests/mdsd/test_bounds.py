@@ -228,8 +228,8 @@ BAD_TARGETS = {
     "matrix": ([TARGET], r"target_probs has shape \(1, 3\)"),
     "missing": (None, "target_probs is missing"),
     "text": (["a", "b", "c"], "target_probs holds str"),
-    "length": ([0.5, 0.5], "target_probs has 2 tokens but draft has 3"),
-    "length-one": ([1.0], "target_probs has 1 tokens but draft has 3"),
+    "length": ([0.5, 0.5], "target_probs has 2 tokens but draft.draft_probs has 3"),
+    "length-one": ([1.0], "target_probs has 1 tokens but draft.draft_probs has 3"),
 }
 
 

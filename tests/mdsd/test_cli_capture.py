@@ -388,7 +388,7 @@ def test_a_killed_process_loses_one_shard_at_most(folder):
         ("file", ["file: cannot be a folder"]),
         ("file/sub", ["file/sub: cannot be a folder"]),
         ("full", ["full: holds 'notes.txt', no part of a capture"]),
-        ("new --target models --prompts p.txt", ["draft_model is missing", "folders of both"]),
+        ("new --target models --prompts p.txt", ["draft_model is missing", "both models or none"]),
         ("new --draft-model models --prompts p.txt", ["target is missing"]),
         ("new --target models --draft-model models", ["prompts is missing", ".jsonl"]),
         ("new --target no --draft-model no --prompts p.txt", ["'no'", "no folder"]),
