@@ -76,6 +76,6 @@ def _refuse_rules(given: str | EngineRule) -> None:
     else:
         return
     raise InvalidArgumentError(
-        f"verifier is {shown(given)}, a rule that is not lossless in general: expected mdsd.decoding.{how}, "
-        "which says how biased it is"
+        f"verifier is {shown(given)}, a rule that is not lossless in general: expected "
+        f"mdsd.decoding.{how}, which says how biased it is"
     )

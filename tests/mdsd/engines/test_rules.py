@@ -380,7 +380,7 @@ def test_another_vocabulary_is_that_of_the_argument():
     draft = mdsd.WithReplacement([0.2, 0.5, 0.3], 1)
     for rule in ("single", "mixture:0.5"):
         with pytest.raises(
-            InvalidDistributionError, match="has 2 tokens but draft.draft_probs has 3"
+            InvalidDistributionError, match=r"has 2 tokens but draft\.draft_probs has 3"
         ):
             assess_rule(rule, [0.5, 0.5], draft)
 
