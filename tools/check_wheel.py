@@ -27,7 +27,7 @@ TESTS = (
     _CLI + "test_module_runs",
     _CLI + "test_module_reports_errors_by_its_exit_code",
     _CLI + "test_quick_commands_import_nothing_heavy",
-    _CLI + "test_verifiers_are_listed",
+    _CLI + "test_verifiers_and_drafts_are_listed",
     _CLI + "test_a_file_does_not_replace_the_table",
 )
 """Tests that touch what packaging can break; the rest has run from the checkout, on the same files.
