@@ -489,7 +489,7 @@ def test_defaults_of_torch_do_not_matter(on_device, default):
 
 
 def test_uniforms_of_torch(on_device):
-    """Of a generator of torch, numbers it drew are taken; not the generator itself."""
+    """Of a generator of torch, numbers it drew are taken, and the generator itself."""
     targets, drafted, ids, _ = instances("with_replacement", 2, size=20, repeats=5)
     p, q, drafts = (send(x, on_device) for x in (targets, drafted, ids))
     call = {"draft": "with_replacement", "verifier": "rrs"}
@@ -500,8 +500,13 @@ def test_uniforms_of_torch(on_device):
     assert (back(found.token_ids) == expected.token_ids).mean() > 0.98
     if on_device != "mps":
         assert found.token_ids.tolist() == expected.token_ids.tolist()
-    with pytest.raises(mdsd.InvalidArgumentError, match="rng is <torch"):
-        verify_batch(p, q, drafts, **call, rng=source)
+    again, same = (
+        verify_batch(p, q, drafts, **call, rng=torch.Generator(device=on_device).manual_seed(3))
+        for _ in range(2)
+    )
+    assert again.token_ids.tolist() == same.token_ids.tolist()
+    with pytest.raises(mdsd.InvalidArgumentError, match="rng is"):
+        verify_batch(p, q, drafts, **call, rng=torch.device(on_device))
 
 
 def test_arrays_of_the_host_that_must_not_be_written_to(on_device):
