@@ -208,9 +208,7 @@ class TestAgainstTheory:
 class TestRefusals:
     def test_the_name_alone_is_refused(self):
         model = same_everywhere([0.5, 0.5])
-        with pytest.raises(
-            InvalidArgumentError, match=r"'biased'.*not lossless.*epsilon"
-        ):
+        with pytest.raises(InvalidArgumentError, match=r"'biased'.*not lossless.*epsilon"):
             generate(model, model, [0], max_new_tokens=1, verifier="biased", num_drafts=1)
 
     def test_it_is_no_verifier(self):
