@@ -29,8 +29,8 @@ TABLES = (".csv", ".json", ".parquet")
 PICTURES = (".png", ".svg", ".pdf")
 """Endings of files of figures."""
 
-_EXTRAS = {".parquet": "study", ".html": "report", **dict.fromkeys(PICTURES, "plot")}
-"""The extras of mdsd that write files of other endings than text."""
+_EXTRA_OF = {".parquet": "study", ".html": "report", **dict.fromkeys(PICTURES, "plot")}
+"""The extra of mdsd that writes files of an ending, where one is needed."""
 
 _PICTURE = f"a name that ends in {' or '.join(PICTURES)},"
 
@@ -142,8 +142,8 @@ def check_writable(path: Path, endings: Iterable[str]) -> None:
     ending = path.suffix.lower()
     if ending not in known:
         raise InvalidArgumentError(f"{path}: expected a name that ends in {' or '.join(known)}")
-    if ending in _EXTRAS:
-        require(_EXTRAS[ending], f"{path}:")
+    if ending in _EXTRA_OF:
+        require(_EXTRA_OF[ending], f"{path}:")
     if os.path.isdir(path):
         raise InvalidArgumentError(f"{path}: cannot be written: it is a folder")
     if os.path.exists(path) and not os.path.isfile(path):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,12 +18,6 @@ from mdsd.decoding.transformers import CausalLM
 
 _NOT_OF_THE_MODEL = ("_name_or_path", "transformers_version")
 """Entries of a configuration that say where it was loaded from, and by what."""
-
-_PACKAGES: dict[type, tuple[str, ...]] = {
-    CausalLM: ("torch", "transformers"),
-    GGUFModel: ("llama-cpp-python",),
-}
-"""Libraries that run models of a class."""
 
 
 def describe_model(name: str, model: Model) -> dict[str, Any]:
@@ -50,10 +44,9 @@ def describe_model(name: str, model: Model) -> dict[str, Any]:
     """
     found: dict[str, Any] = {"name": name, "class": type(model).__name__}
     inner = _unmapped(model)
-    if isinstance(inner, CausalLM):
-        found |= _describe_causal(inner.model)
-    elif isinstance(inner, GGUFModel):
-        found |= inner.describe()
+    language = _language_model(inner)
+    if language is not None:
+        found |= language.describe(inner)
     elif not isinstance(inner, (NGramModel, TableModel)):
         return found
     digest = hashlib.sha256()
@@ -67,9 +60,10 @@ def _unmapped(model: Model) -> Model:
     return model
 
 
-def _describe_causal(model: Any) -> dict[str, Any]:
+def _describe_causal(causal: CausalLM) -> dict[str, Any]:
     import torch
 
+    model = causal.model
     config = model.config.get_text_config(decoder=True)
     found = {
         "architecture": type(model).__name__,
@@ -87,10 +81,8 @@ def _add_model(digest: Any, model: Any) -> None:
     if isinstance(model, MappedModel):
         _add_model(digest, model._model)
         _add(digest, model._target_token_ids, model.vocab_size, model._unknown)
-    elif isinstance(model, CausalLM):
-        _add_weights(digest, model.model)
-    elif isinstance(model, GGUFModel):
-        _add(digest, model.sha256)
+    elif (language := _language_model(model)) is not None:
+        language.add(digest, model)
     else:
         for name, value in sorted(vars(model).items()):
             _add(digest, name, *(value if isinstance(value, list) else [value]))
@@ -105,9 +97,10 @@ def _add(digest: Any, *values: Any) -> None:
             digest.update(f"{value!r}\n".encode())
 
 
-def _add_weights(digest: Any, model: Any) -> None:
+def _add_weights(digest: Any, causal: CausalLM) -> None:
     import torch
 
+    model = causal.model
     config = model.config.to_dict()
     for name in _NOT_OF_THE_MODEL:
         config.pop(name, None)
@@ -116,6 +109,37 @@ def _add_weights(digest: Any, model: Any) -> None:
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}\n".encode())
         plain = weights.detach().cpu().contiguous().reshape(-1)
         digest.update(plain.view(torch.uint8).numpy().data)
+
+
+class _LanguageModel(NamedTuple):
+    """How models of a class are told from others.
+
+    Attributes
+    ----------
+    packages : tuple of str
+        The libraries that run them.
+    describe : callable
+        Gives what their last digits may depend on.
+    add : callable
+        Adds to a digest what their distributions depend on.
+    """
+
+    packages: tuple[str, ...]
+    describe: Callable[[Any], dict[str, Any]]
+    add: Callable[[Any, Any], None]
+
+
+_LANGUAGE_MODELS: dict[type, _LanguageModel] = {
+    CausalLM: _LanguageModel(("torch", "transformers"), _describe_causal, _add_weights),
+    GGUFModel: _LanguageModel(
+        ("llama-cpp-python",), GGUFModel.describe, lambda digest, model: _add(digest, model.sha256)
+    ),
+}
+
+
+def _language_model(model: Any) -> _LanguageModel | None:
+    found = (language for kind, language in _LANGUAGE_MODELS.items() if isinstance(model, kind))
+    return next(found, None)
 
 
 def vocabulary_digest(vocabulary: Mapping[str, int]) -> str:
@@ -160,8 +184,8 @@ def versions(models: Iterable[Model]) -> dict[str, str]:
     ['mdsd', 'python', 'numpy']
     """
     found = {"mdsd": __version__, "python": platform.python_version(), "numpy": np.__version__}
-    inner = [_unmapped(model) for model in models]
-    for kind, packages in _PACKAGES.items():
-        if any(isinstance(model, kind) for model in inner):
-            found |= {name: metadata.version(name) for name in packages}
+    used = {_language_model(_unmapped(model)) for model in models}
+    for language in _LANGUAGE_MODELS.values():
+        if language in used:
+            found |= {name: metadata.version(name) for name in language.packages}
     return found
